@@ -1,0 +1,66 @@
+"""The parts of the README and the docs that are computed, and how to put them there.
+
+A computed part stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``. To add one, write
+the markers into the page and a line into ``GENERATED``; the test and the refresher follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from .invariants import PAGE, tests_table
+from .sizes import ROOT, sizes_table
+
+README = ROOT / "README.md"
+
+INDEX = ROOT / "docs" / "pages" / "index.md"
+
+
+def forked() -> str:
+    """A pool after a fork and two writes, drawn by the pool itself."""
+    from minipaged.core import BlockPool, BlockTable, Snapshot
+    from minipaged.view import picture
+
+    pool, tokens = BlockPool(num_blocks=6), [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    a = BlockTable(pool, block_size=4)
+    a.reserve(9)
+    a.commit(tokens)
+    b = a.fork()
+    a.reserve(1)
+    b.reserve(1)
+    a.commit([*tokens, 3])
+    b.commit([*tokens, 7])
+    return f"```text\n{picture(Snapshot.take(pool, {'A': a, 'B': b}, block_size=4))}\n```"
+
+
+GENERATED: dict[Path, dict[str, Callable[[], str]]] = {
+    README: {"picture": forked, "sizes": sizes_table},
+    INDEX: {"picture": forked},
+    PAGE: {"tests": tests_table},
+}
+
+
+def refreshed(text: str, parts: dict[str, Callable[[], str]]) -> str:
+    """``text`` with its computed parts computed anew."""
+    for name, compute in parts.items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        body = f"{begin}\n{compute()}\n{end}"
+        text, num_found = re.subn(pattern, lambda _, body=body: body, text, flags=re.DOTALL)
+        if num_found != 1:
+            raise LookupError(f"{begin} ... {end} stands {num_found} times on the page, not once")
+    return text
+
+
+def refresh() -> list[str]:
+    """Rewrite every stale page; returns their names."""
+    stale = []
+    for path, parts in GENERATED.items():
+        old = path.read_text(encoding="utf-8")
+        new = refreshed(old, parts)
+        if new != old:
+            path.write_text(new, encoding="utf-8")
+            stale.append(path.relative_to(ROOT).as_posix())
+    return stale
