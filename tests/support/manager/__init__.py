@@ -1,0 +1,1 @@
+"""Faults planted into the block manager, and who notices them."""
