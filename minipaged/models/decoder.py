@@ -1,0 +1,211 @@
+"""One decoder for the Llama family, in plain torch; reaches K and V only through a paged cache.
+
+Prefill, a chunk of one and decode are one and the same call: the batch says which tokens are where.
+Knows no block tables, no sampling and no files.
+
+Paper: section 4.3, the model's side of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from minipaged.core import InvalidBatch, ModelError
+
+from .config import ModelConfig
+from .rope import rotary_angles, rotary_frequencies, rotate
+from .weights import WeightReader
+
+if TYPE_CHECKING:
+    from minipaged.cache import KVCache, PagedBatch
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+def multiply(
+    x: Tensor,  # [num_rows, in_size]
+    weight: Tensor,  # [out_size, in_size]
+) -> Tensor:  # [num_rows, out_size], on a CPU its rows may be side by side in memory
+    """X W^T. On a CPU computed as W X^T: with few rows the libraries split that much better.
+
+    A single row is doubled, because a matrix-vector product would run on one thread.
+    """
+    if x.device.type != "cpu" or x.dtype.itemsize < 4:
+        return F.linear(x, weight)
+    rows = x if len(x) != 1 else x.repeat(2, 1)
+    return (weight @ rows.t()).t()[: len(x)]
+
+
+def _check_output(mixed: object, query: Tensor) -> None:
+    """What an attention function of somebody else returned; a wrong shape could pass unnoticed."""
+    if not isinstance(mixed, Tensor):
+        kind = type(mixed).__name__
+        raise InvalidBatch(f"the attention function returned a {kind}, not a tensor")
+    if mixed.shape != query.shape or mixed.dtype != query.dtype:
+        raise InvalidBatch(
+            f"the attention function returned {list(mixed.shape)} {mixed.dtype}, not "
+            f"[num_tokens, num_heads, head_dim] = {list(query.shape)} {query.dtype}"
+        )
+
+
+class Linear(NamedTuple):
+    """A product with one weight matrix."""
+
+    weight: Tensor  # [out_size, in_size]
+    bias: Tensor | None  # [out_size]
+
+    @classmethod
+    def read(cls, reader: WeightReader, *names: str) -> Linear:
+        """One product out of all weights that take the same input."""
+        return cls(reader.fused(*names), reader.bias(*names))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """X W^T + b."""
+        y = multiply(x, self.weight)
+        return y if self.bias is None else y + self.bias
+
+
+@dataclass(slots=True)
+class Layer:
+    """The weights of one decoder layer."""
+
+    attention_norm: Tensor  # [hidden_size]
+    qkv: Linear
+    qk_norm: Tensor | None  # [num_heads + num_kv_heads, head_dim]
+    output: Linear
+    mlp_norm: Tensor  # [hidden_size]
+    gate_up: Linear
+    down: Linear
+
+    @classmethod
+    def read(cls, reader: WeightReader, config: ModelConfig, prefix: str) -> Layer:
+        """The layer whose tensors are called ``prefix...``."""
+
+        def linear(*names: str) -> Linear:
+            return Linear.read(reader, *(f"{prefix}{name}_proj.weight" for name in names))
+
+        qk_norm = None
+        if config.qk_norm:
+            query, key = (reader.tensor(f"{prefix}self_attn.{x}_norm.weight") for x in "qk")
+            counts = (config.num_heads, 1), (config.num_kv_heads, 1)
+            qk_norm = torch.cat((query.repeat(counts[0]), key.repeat(counts[1])))
+        return cls(
+            attention_norm=reader.tensor(f"{prefix}input_layernorm.weight"),
+            qkv=linear("self_attn.q", "self_attn.k", "self_attn.v"),
+            qk_norm=qk_norm,
+            output=linear("self_attn.o"),
+            mlp_norm=reader.tensor(f"{prefix}post_attention_layernorm.weight"),
+            gate_up=linear("mlp.gate", "mlp.up"),
+            down=linear("mlp.down"),
+        )
+
+
+class Decoder:
+    """A stack of layers over one residual stream.
+
+    Args:
+        config: sizes and options.
+        weights: tensors under their Hugging Face names; read once, copied, and not kept.
+        dtype: of weights, activations and the K/V it writes; normalisation and rotary angles are
+            computed in float32 or better.
+        device: where the weights go and where every argument of ``forward`` must be.
+
+    Raises:
+        ModelError: tensors are missing, unexpected, of another shape or not finite.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ):
+        if dtype not in DTYPES.values():
+            raise ModelError(f"dtype {dtype} is not supported; supported are {', '.join(DTYPES)}")
+        reader = WeightReader(config, weights, dtype, device)
+        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self.layers = [
+            Layer.read(reader, config, f"model.layers.{i}.") for i in range(config.num_layers)
+        ]
+        self.frequencies = rotary_frequencies(config).to(device)
+        self.norm = reader.tensor("model.norm.weight")
+        self.embedding = reader.tensor("model.embed_tokens.weight")
+        is_tied = config.tie_word_embeddings
+        self.head = self.embedding if is_tied else reader.tensor("lm_head.weight")
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        token_ids: Tensor,  # [num_tokens] int64
+        batch: PagedBatch,
+        cache: KVCache,
+        attention: Callable[..., Tensor],
+    ) -> Tensor:  # [num_tokens, hidden_size]
+        """Run the new tokens through all layers, leaving their K and V in the cache.
+
+        ``attention`` has the signature of ``minipaged.attention.paged_attention``. The result is
+        the residual stream; only the rows that sample a token need to go on to ``logits``.
+
+        Raises:
+            InvalidBatch: ``attention`` returned no tensor, or one of another shape or dtype.
+        """
+        hidden = self.embedding.index_select(0, token_ids)
+        angles = rotary_angles(batch.positions, self.frequencies, self.dtype)
+        for index, layer in enumerate(self.layers):
+            query, key, value = self._project(layer, hidden, *angles)
+            cache.write(index, key, value, batch.slot_mapping)
+            mixed = attention(
+                query,
+                cache.key[index],
+                cache.value[index],
+                batch.block_tables,
+                batch.seq_lens,
+                batch.query_start_loc,
+                scale=self.config.head_dim**-0.5,
+                window=self.config.sliding_window,
+            )
+            _check_output(mixed, query)
+            hidden += layer.output(mixed.flatten(1))
+            gate, up = layer.gate_up(self._normalise(hidden, layer.mlp_norm)).chunk(2, -1)
+            hidden += layer.down(F.silu(gate).mul_(up))
+        return hidden
+
+    @torch.inference_mode()
+    def logits(
+        self,
+        hidden: Tensor,  # [num_rows, hidden_size]
+    ) -> Tensor:  # [num_rows, vocab_size] float32, float64 if the model is
+        """Scores of every next token after each row."""
+        scores = multiply(self._normalise(hidden, self.norm), self.head)
+        return scores.to(torch.promote_types(self.dtype, torch.float32))
+
+    def _project(
+        self, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key (both rotated) and value heads; queries and keys are handled in one piece."""
+        config = self.config
+        heads = layer.qkv(self._normalise(hidden, layer.attention_norm)).contiguous()
+        heads = heads.unflatten(1, (-1, config.head_dim))
+        query_key, value = heads.split_with_sizes(
+            (config.num_heads + config.num_kv_heads, config.num_kv_heads), 1
+        )
+        if layer.qk_norm is not None:
+            query_key = self._normalise(query_key) * layer.qk_norm
+        query_key = rotate(query_key, cos, sin)
+        return query_key[:, : config.num_heads], query_key[:, config.num_heads :], value
+
+    def _normalise(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], weight, self.config.rms_norm_eps)
