@@ -1,0 +1,1 @@
+"""The engine: continuous batching, sampling, beams, streaming. ``LLM`` is in ``minipaged``."""
