@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import torch
 import typer
 
 from minipaged.core import InvalidRequest
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 def load(model: str, attention: str | None, options: dict[str, Any]) -> LLM:
     """The engine; says what takes long before it takes long."""
-    _check_device(options["device"])
     kernel = _import_kernel(attention) if attention else None
     console = to_stderr()
     if kernel is None and options["device"] in (None, "cpu") and not find_kernels():
@@ -105,17 +103,6 @@ def talk(llm: LLM, params: Params, system: str | None, *, quiet: bool) -> None:
         (result,), _ = run(llm, [prompt], params, TextScreen([text], 1), meter)
         messages.append({"role": "assistant", "content": result.text.strip()})
         _close(meter, quiet)
-
-
-def _check_device(name: str | None) -> None:
-    try:
-        kind = torch.device(name or "cpu").type
-    except RuntimeError as error:
-        raise InvalidRequest(f"device={name!r}: must be 'cpu' or 'cuda'") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InvalidRequest(
-            f"device={name!r}: torch finds no CUDA device; `minipaged doctor` may say why"
-        )
 
 
 def _import_kernel(name: str) -> Callable[..., Any]:

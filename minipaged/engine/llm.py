@@ -403,10 +403,10 @@ def _device(device: torch.device | str | None) -> torch.device:
     try:
         found = torch.device(device or ("cuda" if has_cuda else "cpu"))
     except RuntimeError:
-        raise InvalidRequest(f"device={device!r}: must be a device of torch, as 'cpu'") from None
+        raise InvalidRequest(f"device={device!r}: must be 'cpu' or 'cuda'") from None
     if found.type == "cuda" and not has_cuda:
         raise InvalidRequest(
-            "device='cuda', but torch sees no CUDA device: `minipaged doctor` tells"
+            f"device={device!r}: torch finds no CUDA device; `minipaged doctor` may say why"
         )
     return found
 
