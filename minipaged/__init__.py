@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from minipaged.engine.llm import LLM
     from minipaged.engine.params import BeamSearchParams, SamplingParams
+    from minipaged.sanitizer import SanitizerError
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __all__ = [
     "OutOfBlocks",
     "PagedBatch",
     "SamplingParams",
+    "SanitizerError",
     "Snapshot",
     "paged_attention",
 ]
@@ -50,6 +52,7 @@ _HOMES = {
     "SamplingParams": "minipaged.engine.params",
     "KVCache": "minipaged.cache",
     "PagedBatch": "minipaged.cache",
+    "SanitizerError": "minipaged.sanitizer",
     "paged_attention": "minipaged.attention",
 }
 

@@ -58,6 +58,9 @@ def generate(
     attention: Annotated[
         str | None, Option(metavar="MODULE:NAME", help="A kernel of your own.")
     ] = None,
+    sanitize: Annotated[
+        bool, Option("--sanitize", help="Judge every read and write of the cache; slower.")
+    ] = False,
     dtype: Annotated[str | None, Option(help="Of weights and cache, such as bfloat16.")] = None,
     device: Annotated[str | None, Option(help="'cpu' or 'cuda'; the default looks.")] = None,
 ) -> None:
@@ -82,6 +85,7 @@ def generate(
         "prefix_caching": prefix_caching,
         "dtype": dtype,
         "device": device,
+        "sanitize": sanitize,
     }
     from .run import load, talk, write_texts
 

@@ -25,6 +25,7 @@ from minipaged.core import (
     Snapshot,
 )
 from minipaged.models import Model, load_model
+from minipaged.sanitizer import Owner, Sanitizer
 
 from .advance import Advancer
 from .intake import Intake, Params, Prompt
@@ -54,7 +55,8 @@ class LLM:
         prefix_caching: find and publish prefixes by hash.
         preemption: "recompute" or "swap", when the pool is too small for everyone.
         num_host_blocks: room for swapped sequences, default as many as ``num_blocks``.
-        sanitize: poison slots that hold no token, and check every structure at every step.
+        sanitize: poison slots that hold no token, and judge every read and write of every step
+            before the kernels run (``SanitizerError``). Slower, and the tokens are the same.
         device, dtype: None: a CUDA device where there is one; float32 on a CPU.
 
     Examples:
@@ -107,6 +109,8 @@ class LLM:
         if preemption == "swap":
             host_pool = BlockPool(num_host_blocks or num_blocks)
             self.host_cache = self._new_cache(host_pool.num_blocks, "cpu", write_kv)
+        pools = (self.pool, self.cache), (host_pool, self.host_cache)
+        self._sanitizer = Sanitizer(*pools) if sanitize else None  # type: ignore[arg-type]
         self.scheduler = Scheduler(
             self.pool,
             block_size,
@@ -170,7 +174,6 @@ class LLM:
             self.config.head_dim,
             dtype=self.model.decoder.dtype,
             device=device,
-            sanitize=self.sanitize,
             write_kv=write_kv,
         )
 
@@ -342,7 +345,8 @@ class LLM:
                 self._deliver(deltas)
                 self.stats.tokens_generated += sum(len(d.token_ids) for d in deltas)
             self.stats.spend(time.perf_counter() - started, only_decodes)
-            if self.sanitize:
+            if self._sanitizer is not None:
+                self._sanitizer.after_step(self._owners(self.scheduler.sequences))
                 self.scheduler.check()
             return deltas
 
@@ -352,6 +356,8 @@ class LLM:
         Returns:
             The residual stream of the new tokens, and where each sequence's rows end.
         """
+        if self._sanitizer is not None:
+            self._sanitizer.before_copies(self._owners(self.scheduler.sequences))
         if self.host_cache is not None:
             self.cache.swap_blocks(self.host_cache, step.swaps_out)
             self.host_cache.swap_blocks(self.cache, step.swaps_in)
@@ -359,20 +365,13 @@ class LLM:
         if not step.work:
             return torch.empty(0), []
         batch = PagedBatch.build([s.table for s, _ in step.work], self.device)
-        if self.sanitize:
-            batch.validate(self.pool.num_blocks, self.block_size)
-            self._poison(step)
+        if self._sanitizer is not None:
+            owners = self._owners([s for s, _ in step.work])
+            self._sanitizer.before_kernels(batch, owners, self.config.sliding_window)
         new = (s.token_ids[s.table.num_tokens : s.table.num_reserved] for s, _ in step.work)
         token_ids = torch.tensor(list(chain.from_iterable(new)), device=self.device)
         hidden = self.model.decoder.forward(token_ids, batch, self.cache, self.attention)
         return hidden, batch.query_start_loc[1:].tolist()
-
-    def _poison(self, step: Step) -> None:
-        """Before they are written, slots of this step hold NaN: whoever reads too far shows it."""
-        for sequence, _ in step.work:
-            table = sequence.table
-            end = len(table.block_ids) * self.block_size
-            self.cache.poison(table.slots(table.num_tokens, end))
 
     # --- looking inside ------------------------------------------------------------------------
 
@@ -385,10 +384,16 @@ class LLM:
         return Snapshot.take(self.pool, self._tables(), self.block_size)
 
     def _tables(self) -> dict[str, BlockTable]:
-        def name(s: Sequence) -> str:
-            return s.request.request_id + (f".{s.index}" if len(s.request.sequences) > 1 else "")
+        sequences = self.scheduler.sequences
+        return {_name(s): s.table for s in sequences if s.table.pool is self.pool}
 
-        return {name(s): s.table for s in self.scheduler.sequences if s.table.pool is self.pool}
+    @staticmethod
+    def _owners(sequences: Iterable[Sequence]) -> list[Owner]:
+        return [Owner(_name(s), s.table, s.token_ids) for s in sequences]
+
+
+def _name(s: Sequence) -> str:
+    return s.request.request_id + (f".{s.index}" if len(s.request.sequences) > 1 else "")
 
 
 def _check_sizes(**sizes: tuple[int | None, int]) -> None:

@@ -5,7 +5,7 @@
     floor 4.5 minipaged itself: the names that `import minipaged` offers, all from below
     floor 4   engine.llm, engine.advance: where scheduling meets the model
     floor 3   models · engine
-    floor 2.5 cache                  floor 2   core: block_table, ledger, snapshot
+    floor 2.5 cache · 2.75 sanitizer floor 2   core: block_table, ledger, snapshot
     floor 1.5 attention              floor 1   core: block_pool
                                      floor 0   core: errors, hashing
 
@@ -35,6 +35,7 @@ FLOORS: dict[str, float] = {  # the longest matching prefix counts
     "minipaged.core": 2,
     "minipaged.attention": 1.5,
     "minipaged.cache": 2.5,
+    "minipaged.sanitizer": 2.75,
     "minipaged.models": 3,
     "minipaged.engine": 3,
     "minipaged.engine.advance": 4,  # the half of the loop that meets the model
@@ -55,7 +56,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "minipaged.attention": ("minipaged.attention", "minipaged.core.errors"),
     "minipaged.cache": ("minipaged.cache", "minipaged.core"),
     "minipaged.view": ("minipaged.view", "minipaged.core"),
-    "minipaged.oracle.truth": (),  # a judge shares no line with the judged
+    "minipaged.oracle.truth": ("minipaged.oracle.truth",),  # a judge shares no line with the judged
 }
 
 # Other people's packages: (who) must not import (what), except (where).
@@ -151,7 +152,8 @@ SOUND = {
     "minipaged/engine/llm.py": "from ..models import decoder\nfrom .scheduler import Scheduler",
     "minipaged/cli.py": "def main():\n    from minipaged.engine import LLM",
     "minipaged/oracle/__init__.py": "import hypothesis",
-    "minipaged/oracle/truth.py": "import math",
+    "minipaged/oracle/truth/__init__.py": "from .problem import Spec",
+    "minipaged/oracle/truth/problem.py": "import math",
     "minipaged/view/__init__.py": "import rich\nfrom minipaged.core import snapshot",
     "minipaged_cuda/__init__.py": "from minipaged.attention import paged_attention",
 }
@@ -208,9 +210,9 @@ PLANTED = {
         "may import only",
     ),
     "the judge shares no line with the judged": (
-        "minipaged/oracle/truth.py",
+        "minipaged/oracle/truth/problem.py",
         "from minipaged.attention import paged_attention",
-        "may import only nothing",
+        "may import only",
     ),
     "minipaged runs without its kernels": (
         "minipaged/engine/llm.py",

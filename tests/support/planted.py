@@ -63,6 +63,7 @@ def planted(fault: Fault | None) -> Iterator[None]:
     """The package with ``fault`` in it; with None, a second copy of the right one."""
     finder = _Finder(fault.full_module, fault.source()) if fault else _Finder("", "")
     before = {name: module for name, module in sys.modules.items() if _is_anew(name)}
+    attributes = [(*_parent(name), vars(_parent(name)[0]).get(_parent(name)[1])) for name in before]
     _forget_modules()
     sys.meta_path.insert(0, finder)
     try:
@@ -71,9 +72,8 @@ def planted(fault: Fault | None) -> Iterator[None]:
         sys.meta_path.remove(finder)
         _forget_modules()
         sys.modules.update(before)
-        for name, module in before.items():
-            parent, child = _parent(name)
-            setattr(parent, child, module)
+        for parent, child, attribute in attributes:
+            setattr(parent, child, attribute)  # a function may have the name of its module
 
 
 def fresh(name: str) -> ModuleType:

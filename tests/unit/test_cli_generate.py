@@ -191,6 +191,7 @@ def test_options_reach_the_engine(engine):
         "prefix_caching": False,
         "dtype": "float64",
         "device": None,
+        "sanitize": False,
     }
 
 
