@@ -296,8 +296,8 @@ class Scheduler:
     def _awaits_prefix(self, sequence: Sequence, num_found: int, in_flight: set[bytes]) -> bool:
         if not in_flight or sequence.table.block_ids or not self._reads(sequence):
             return False
-        usable = (len(sequence.token_ids) - 1) // self.block_size
-        return num_found < usable and self._hashes(sequence)[num_found] in in_flight
+        hashes = self._hashes(sequence)[: (len(sequence.token_ids) - 1) // self.block_size]
+        return num_found < len(hashes) and hashes[num_found] in in_flight
 
     def _prefixes_in_flight(self) -> set[bytes]:
         return set().union(*(self._hashes_to_come(s) for s in self.running if s.num_remaining))

@@ -89,6 +89,14 @@ class Bench:
 # --- 1. the token budget --------------------------------------------------------------------------
 
 
+def test_a_request_without_prefixes_does_not_wait_for_one_that_is_computed():
+    bench = Bench(8)
+    bench.add("aaaabbbbcc")
+    bench.root = None
+    bench.add("aaaabbbbcc")
+    assert bench.plan() == {"A": 10, "B": 10}
+
+
 def test_a_prompt_is_computed_then_one_token_at_a_time():
     bench = Bench(8)
     bench.add(6)
