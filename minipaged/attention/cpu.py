@@ -23,6 +23,10 @@ from minipaged.core.errors import InvalidBatch
 _STORED = {torch.float32: "f4", torch.float64: "f8", torch.bfloat16: "i2", torch.float16: "u2"}
 
 
+class NotCompiled(InvalidBatch, NotImplementedError):
+    """A sound batch that only the readable forms compute."""
+
+
 def cpu_paged_attention(
     query: Tensor,  # [num_tokens, num_heads, head_dim]
     key_cache: Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim]
@@ -149,7 +153,7 @@ def _check_caches(*caches: Tensor) -> None:
     for tensor in caches:
         if tensor.device.type != "cpu" or tensor.dtype not in _STORED:
             found = f"{tensor.dtype} on {tensor.device}"
-            raise InvalidBatch(f"the CPU kernels read {list(_STORED)} on a cpu, not {found}")
+            raise NotCompiled(f"the CPU kernels read {list(_STORED)} on a cpu, not {found}")
         if tensor.stride(-1) != 1 or tensor.dtype != caches[0].dtype:
             raise InvalidBatch(
                 f"key and value caches must be of one type, with the numbers of a head side by "
