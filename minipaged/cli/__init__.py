@@ -1,7 +1,7 @@
 """The command line: names, options and exit codes. What a command needs is imported when it runs.
 
 0   done
-1   it failed: no memory, no download, an internal error
+1   it failed: no memory, no download, an internal error; or a kernel did, before the judge
 2   it was asked wrongly: an unknown model, a bad option, an impossible request
 130 interrupted; what there was by then is printed
 """
@@ -15,7 +15,19 @@ import typer
 
 from minipaged.threads import pin_threads
 
-from . import bench, demo, doctor, generate, pull
+from . import (
+    bench,
+    check,
+    conventions,
+    demo,
+    doctor,
+    explain,
+    generate,
+    mutants,
+    pull,
+    replay,
+    zoo,
+)
 from .errors import Commands, silence_stdout
 
 HELP = """Paged attention to read, to trust and to run.
@@ -24,6 +36,7 @@ HELP = """Paged attention to read, to trust and to run.
 minipaged generate "In the beginning"      a small model writes on
 minipaged generate "And he said" -n 4      four texts that share their blocks
 minipaged demo                             how that works, in pictures
+minipaged check my.kernels:attention       is your kernel right?
 """
 
 app = typer.Typer(
@@ -36,6 +49,12 @@ app = typer.Typer(
 app.command()(generate.generate)
 app.command()(demo.demo)
 app.command()(pull.pull)
+app.command()(check.check)
+app.command()(replay.replay)
+app.command()(explain.explain)
+app.command()(conventions.conventions)
+app.command()(mutants.mutants)
+app.command()(zoo.zoo)
 app.command()(doctor.doctor)
 app.command(
     add_help_option=False,

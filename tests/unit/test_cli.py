@@ -54,11 +54,16 @@ def test_without_a_command_it_says_what_there_is():
     assert result.exit_code == 0
     assert "minipaged demo" in result.stdout
     commands = re.findall(r"^  (\w+)  +[A-Z]", result.stdout.split("Commands:")[1], re.MULTILINE)
-    assert commands == ["generate", "demo", "pull", "doctor", "bench"]
+    judge = ["check", "replay", "explain", "conventions", "mutants", "zoo"]
+    assert commands == ["generate", "demo", "pull", *judge, "doctor", "bench"]
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", ["generate", "demo", "pull", "doctor"])
+COMMANDS = ["generate", "demo", "pull"]
+COMMANDS += ["check", "replay", "explain", "conventions", "mutants", "zoo"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "doctor"])
 def test_every_command_has_help(command):
     result = ask(command, "--help")
     assert result.exit_code == 0

@@ -1,0 +1,1 @@
+"""Wrong subjects with one known fault each: the measure of what the oracle sees."""
