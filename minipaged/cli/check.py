@@ -109,11 +109,12 @@ def check(
         if kind == "kernel":
             options |= {"level": level, "save": save, "isolate": isolate}
             verdict = _kernel(targets, convention, promises, takes, options)
-        elif takes or isolate:
-            raise SettingError(f"--features, --dtype and --isolate are for kernels, not a {kind}")
+        elif takes or isolate or save or convention != "native":
+            only = "--convention, --features, --dtype, --isolate and --save"
+            raise SettingError(f"{only} are for kernels, not a {kind}")
         else:
             verdict = _part(kind, targets, promises, options)
-    except (LookupError, SettingError) as error:
+    except (LookupError, ValueError) as error:
         fail(str(error.args[0]), code=2)
     _show(verdict)
     _write(verdict, [report, json, junit], {"device": device, "seed": seed})

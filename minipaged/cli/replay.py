@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,10 +27,24 @@ def replay(
     fails = 0
     for file in files:
         found, kernel = open_counterexample(file, target)
-        wrong = found.replay(kernel)
+        deadly = found.check in ("died", "hung")
+        wrong = _in_a_child(file, target) if deadly else found.replay(kernel)
         typer.echo(told(file, found, wrong))
         fails += bool(wrong)
     raise typer.Exit(1 if fails else 0)
+
+
+def _in_a_child(file: Path, target: str | None) -> str | None:
+    """What a kernel that ends or stops its process does now; None if it is right."""
+    words = [sys.executable, str(file.with_suffix(".py")), *([target] if target else [])]
+    try:
+        end = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        return "still running after 120 s"
+    if "now: right" in end.stdout:
+        return None
+    last = (end.stdout + end.stderr).strip().splitlines()[-1:]
+    return f"its process ended with {end.returncode}" + (f": {last[0]}" if last else "")
 
 
 def told(file: Path, found: Counterexample, wrong: str | None) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+import torch
 
 from .checks import CHECKS, FORM, LEVELS, Check, checks_up_to
 from .contract import Contract, Features
@@ -23,6 +26,7 @@ from .shrink import shrink
 from .subject import Subject
 from .targets import resolve_function, target_of
 from .trial import Trial
+from .truth import FORMATS
 
 
 def check_kernel(
@@ -78,7 +82,8 @@ def check_kernel(
 
     Raises:
         LookupError: No such convention, or nothing to import at that place.
-        ValueError: `level` is not 0 to 6, or the kernel cannot be isolated.
+        ValueError: `level` is not 0 to 6; there is no such dtype or device; or the kernel cannot
+            be isolated.
     """
     if isolate:
         options = dict(locals())
@@ -89,6 +94,7 @@ def check_kernel(
         kernel = resolve_function(kernel)
     if not 0 <= level < len(LEVELS):
         raise ValueError(f"level={level} does not exist; 0 to {len(LEVELS) - 1} do")
+    _check_places(device, features)
     how = find_convention(convention)
     fitted, possible, notes = how.fit(kernel)
     subject = Subject(
@@ -118,6 +124,18 @@ def check_kernel(
         if mended := fixed(saved, report, kernel, how):
             report.figures["counterexamples fixed"] = [str(one.path) for one in mended]
     return report
+
+
+def _check_places(device: str, features: Features | None) -> None:
+    for dtype in features.dtypes if features else ():
+        if dtype not in FORMATS:
+            near = difflib.get_close_matches(dtype, FORMATS, n=3, cutoff=0.3) or FORMATS
+            raise ValueError(f"no dtype {dtype!r}; the nearest: {', '.join(near)}")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        told = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here: {told}") from None
 
 
 LONG = 1000  # keys; a case with more is held against the truth only, for the sake of time
@@ -251,9 +269,22 @@ class _Court:
         if count >= 64:
             self.worst_statistic = max(self.worst_statistic, mean)
 
+    def say_what_was_not_reached(self) -> None:
+        """The deadline came first: which checks were never applied, and how many cases wait."""
+        report, seconds = self.report, self.deadline - self.begin
+        report.unreached = [c.name for c in self.checks if not report.judged.get(c.name)]
+        many_calls = [c for c in self.checks if c.level not in ONE_CALL]
+        heard = max((report.judged.get(c.name, 0) for c in many_calls), default=0)
+        report.not_judged.append(
+            f"stopped by the deadline of {seconds:g} s after {report.cases} cases; "
+            f"{len(self.waiting) - heard} of them were not held against the checks of isolation"
+        )
+
     def adjourn(self) -> Report:
         """The report, complete."""
         report = self.report
+        if time.perf_counter() > self.deadline:
+            self.say_what_was_not_reached()
         report.calls = self.subject.calls
         report.seconds = time.perf_counter() - self.begin
         report.not_judged += [f"{n} cases declined: {text}" for text, n in self.declined.items()]

@@ -59,7 +59,7 @@ def explain(
             return "", None
         names = diagnose(trial.case, trial.result, trial.truth, seconds=seconds / 2)
         lines = [attention_map(subject, trial.case, *place, seconds=end - time.process_time())]
-        lines += [f"in {recipe}"] if lines[0] and recipe != small else []
+        lines += [f"drawn in a larger case: {recipe}"] if lines[0] and recipe != small else []
         arithmetic = numeric_fit(trial) if time.process_time() < end else ""
         lines += [f"the errors are those of {arithmetic}"] if arithmetic else []
     except KernelFault:

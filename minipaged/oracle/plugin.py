@@ -66,9 +66,15 @@ def conformance(
     Raises:
         ImportError: Hypothesis is not installed.
         LookupError: No such convention.
+        ValueError: It is asked for another kind than kernels.
     """
     if not _can_judge():
         raise ImportError(MISSING)
+    if "kind" in options:
+        raise ValueError(
+            "conformance is for kernels; for a writer, say, call check_writer(...)"
+            ".raise_if_failed() in an ordinary test"
+        )
     from .conventions import find_convention
 
     how = find_convention(convention)

@@ -49,6 +49,7 @@ class Report:
         level: The highest level that was asked for.
         failures: Broken promises, the first one found first; empty if it passed.
         judged: Check name to how often it was applied.
+        unreached: Checks that were asked for, and for which there was no time.
         not_judged: Why a check or a feature was left out, one sentence each.
         calls: Calls of the subject, all together.
         cases: Different inputs that were tried.
@@ -62,6 +63,7 @@ class Report:
     level: int = 3
     failures: list[Failure] = field(default_factory=list)
     judged: dict[str, int] = field(default_factory=dict)
+    unreached: list[str] = field(default_factory=list)
     not_judged: list[str] = field(default_factory=list)
     calls: int = 0
     cases: int = 0
@@ -70,8 +72,15 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """True if something was judged and nothing failed; a kernel never run has not passed."""
-        return not self.failures and bool(self.judged)
+        """True if every check that was asked for was applied, and nothing failed."""
+        return not self.failures and bool(self.judged) and not self.unreached
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two: "passed", "FAILED", or "NOT DECIDED" if there was no time."""
+        if self.failures:
+            return "FAILED"
+        return "passed" if self.passed else "NOT DECIDED"
 
     def raise_if_failed(self) -> None:
         """For use inside a test: do nothing, or raise `AssertionError` with the whole story."""
@@ -79,7 +88,7 @@ class Report:
             raise AssertionError(str(self))
 
     def __str__(self) -> str:
-        head = f"{self.subject}: " + ("passed" if self.passed else "FAILED")
+        head = f"{self.subject}: {self.verdict}"
         tail = f"{self.cases} cases, {self.calls} calls, {self.seconds:.1f} s"
         lines = [f"{head} ({self.kind}, {self.convention}, level {self.level}; {tail})"]
         for failure in self.failures:
@@ -88,6 +97,8 @@ class Report:
                 lines.append(f"    same output as the known fault: {failure.diagnosis}")
             if failure.path:
                 lines.append(f"    saved: {failure.path}")
+        if self.unreached:
+            lines.append(f"  no time was left for: {', '.join(self.unreached)}")
         if not self.failures and not self.judged:
             lines.append("  nothing was judged: " + ("; ".join(self.not_judged) or "no case ran"))
         return "\n".join(lines)

@@ -65,7 +65,28 @@ def test_our_kernels_reach_beyond_two_to_the_31(kernel):
     report = check_kernel(
         kernel, level=6, max_examples=0, first=FAR, max_failures=1, deadline_s=3, features=features
     )
-    assert report.passed, report
+    assert report.judged["bound"] >= len(FAR)
+    assert not report.failures, report
+
+
+def test_a_verdict_says_what_there_was_no_time_for():
+    report = check_kernel(paged_attention, level=3, features=SMALL, deadline_s=0.05)
+    assert not report.passed
+    assert report.verdict == "NOT DECIDED"
+    assert "poison" in report.unreached
+    assert any(line.startswith("stopped by the deadline") for line in report.not_judged)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"features": Features(dtypes=("fp16",))}, "no dtype 'fp16'; the nearest: float16"),
+        ({"device": "nowhere"}, "device 'nowhere' cannot be used here"),
+    ],
+)
+def test_what_is_not_here_is_named(options, told):
+    with pytest.raises(ValueError, match=told):
+        check_kernel(paged_attention, **options)
 
 
 def sees_the_future(*args, **options):
