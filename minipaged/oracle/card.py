@@ -20,8 +20,8 @@ Outcome = Literal["passed", "failed", "not judged"]
 MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not judged": "➖ not judged"}
 MEANINGS = {
     "error budget used": (
-        "The largest error, as a part of what the declared arithmetic can be wrong by at most. "
-        "Up to 100 % passes; more is a proof that another arithmetic was performed."
+        "The largest error in all cases that passed, as a part of what the declared arithmetic can "
+        "be wrong by at most. Up to 100 % passes; more would prove another arithmetic."
     ),
     "error statistic T": (
         "The mean of squared error over the variance that independent roundings would have. About "

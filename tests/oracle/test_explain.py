@@ -185,7 +185,7 @@ def test_a_report_has_the_picture_and_the_name():
     (failure,) = report.failures
     assert failure.diagnosis == "window_one_too_large"
     assert "!███" in failure.picture
-    assert "in Recipe(" in failure.picture
+    assert "drawn in a larger case: Recipe(" in failure.picture
     assert failure.picture.splitlines()[0] in str(report)
 
 

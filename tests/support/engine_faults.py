@@ -316,7 +316,7 @@ FAULTS: tuple[Fault, ...] = (
         PREFIX,
         "nano-vllm #219",
         SCHEDULER,
-        "return num_found < usable and self._hashes(sequence)[num_found] in in_flight",
+        "return num_found < len(hashes) and hashes[num_found] in in_flight",
         "return False",
     ),
     Fault(
@@ -332,7 +332,7 @@ FAULTS: tuple[Fault, ...] = (
         PREFIX,
         "vLLM #35541",
         SCHEDULER,
-        "return num_found < usable and self._hashes(sequence)[num_found] in in_flight",
+        "return num_found < len(hashes) and hashes[num_found] in in_flight",
         "return bool(in_flight)",
     ),
     # --- failed steps --------------------------------------------------------------------------
