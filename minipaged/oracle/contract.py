@@ -18,6 +18,8 @@ PROMISES = (
     "scaling_exact",
     "lse_base",
 )
+# Kinds of `Placement.poison` that slots of no position may hold, by what `Contract.poison` says.
+POISONS = {"nan": ("nan", "inf", "big", "stale"), "finite": ("big", "stale"), "zero": ()}
 RANGES = ("groups", "num_kv_heads", "query_len", "kv_len", "num_seqs")
 # The convention's are only the usual ones.
 SIZES = ("dtypes", "block_sizes", "head_dims", "value_head_dims")

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .contract import Contract, Features
+from .contract import POISONS, Contract, Features
 from .recipes import Recipe
 
 BASE = Recipe(num_kv_heads=2, group=3, head_dim=8, value_head_dim=5, block_size=4, extra_columns=1)
@@ -227,8 +227,7 @@ def fit(recipe: Recipe, features: Features, contract: Contract, level: int) -> R
         return None
     lengths = _fit_lengths(recipe, features, level)
     head_dim = _nearest(recipe.head_dim, features.head_dims)
-    allowed = {"nan": ("nan", "inf", "big", "stale"), "finite": ("big", "stale"), "zero": ()}
-    poison = recipe.poison if recipe.poison in allowed[contract.poison] else None
+    poison = recipe.poison if recipe.poison in POISONS[contract.poison] else None
     calm = {"nan": "nan", "finite": "stale", "zero": "zero"}[contract.poison]
     pads = {"any": recipe.padding, "valid": 0, "-1": -1, "0": 0}
     return replace(

@@ -248,7 +248,7 @@ class _Contents:
 
     def _negative(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
         """The product of the offsets is the same for every key, as near as rounding lets it be."""
-        return np.abs(q) + 1, -k.__abs__() - 200 / math.sqrt(self.dim), v
+        return np.abs(q) + 1, -np.abs(k) - 200 / math.sqrt(self.dim), v
 
     def _integer(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
         return np.rint(q * 3), np.rint(k * 3), np.rint(v * 3)

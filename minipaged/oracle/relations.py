@@ -15,13 +15,12 @@ import numpy as np
 
 from . import edits
 from .cases import Case
-from .contract import Contract, Features
+from .contract import POISONS, Contract, Features
 from .subject import Result
 from .truth import FORMATS
 
 Expected = Callable[[Result], Result]  # of numbers or of their error bounds
 Step = tuple[str, Case, Expected]
-POISONS = {"nan": ("nan", "inf", "big", "stale"), "finite": ("big", "stale"), "zero": ()}
 
 
 @dataclass(frozen=True)

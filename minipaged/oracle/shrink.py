@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from .contract import Features
 from .recipes import Recipe
@@ -124,11 +124,3 @@ def _smaller(recipe: Recipe, name: str, choices: tuple[int, ...]) -> Iterator[Re
     for value in sorted(choices):
         if value < getattr(recipe, name):
             yield replace(recipe, **{name: value})
-
-
-def size(recipe: Recipe) -> tuple[int, ...]:
-    """What makes a recipe large, the most important first."""
-    plain = Recipe()
-    changed = sum(getattr(recipe, f.name) != getattr(plain, f.name) for f in fields(recipe))
-    lengths = recipe.lengths
-    return len(lengths), sum(q + k for q, k in lengths), recipe.num_kv_heads, changed
