@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from minipaged.core import BlockTable
-from minipaged.models import Decoder
 
 from .beam import BeamSearch
+from .executor import Executor
 from .intake import Intake
 from .outputs import Delta
 from .params import SamplingParams
@@ -18,13 +18,14 @@ from .sampling import Logprob, prompt_logprobs, sample
 from .scheduler import Scheduler, Step
 from .sequence import Request, Sequence
 from .text import TextStream
+from .transfer import to_device
 
 
 @dataclass(slots=True)
 class Advancer:
     """Gives the next token to those whose tokens are all computed, and ends those that are done."""
 
-    decoder: Decoder
+    executor: Executor
     intake: Intake
     scheduler: Scheduler
 
@@ -41,7 +42,7 @@ class Advancer:
         ready = [(s, end - 1) for (s, _), end in zip(step.work, ends) if not s.num_remaining]
         if not ready:
             return
-        logits = self.decoder.logits(hidden[[row for _, row in ready]])
+        logits = self.executor.logits(hidden, [row for _, row in ready])
         samples: list[Sequence] = []
         rows: list[int] = []
         for row, (sequence, _) in enumerate(ready):
@@ -57,7 +58,7 @@ class Advancer:
         if samples:
             every_row = rows == list(range(len(logits)))
             chosen = sample(
-                logits if every_row else logits[rows],
+                logits if every_row else logits[to_device(rows, logits.device)],
                 [s.row for s in samples],  # type: ignore[misc]
             )
             for sequence, token, logprobs in zip(samples, chosen.token_ids, chosen.logprobs):
@@ -67,7 +68,7 @@ class Advancer:
         """Keep log-probabilities of the prompts, where asked for, before the step is committed."""
         for (sequence, count), end in zip(step.work, ends):
             if sequence.request.prompt_logprobs is not None and sequence.index == 0:
-                self._record_prompt(sequence, hidden[end - count : end])
+                self._record_prompt(sequence, hidden, range(end - count, end))
 
     def finish(self, sequence: Sequence, reason: str) -> Delta:
         """End a sequence in whatever state: its blocks are free, its held-back text comes out."""
@@ -157,17 +158,17 @@ class Advancer:
             return "stop"
         return "length" if num_output >= request.max_tokens else None
 
-    def _record_prompt(self, sequence: Sequence, hidden: Tensor) -> None:
+    def _record_prompt(self, sequence: Sequence, hidden: Tensor, rows: range) -> None:
         """Log-probabilities of the prompt's tokens, as far as this step computed them."""
         request, end = sequence.request, sequence.table.num_reserved
         params, known = request.params, request.prompt_logprobs
         assert isinstance(params, SamplingParams)
         assert known is not None
-        start = end - len(hidden)
+        start = end - len(rows)
         first = max(start, len(known) - 1)  # after a preemption some are computed again
         following = request.prompt_token_ids[first + 1 : end + 1]
         if following:
-            logits = self.decoder.logits(hidden[first - start :][: len(following)])
+            logits = self.executor.logits(hidden, rows[first - start :][: len(following)])
             known += prompt_logprobs(logits, following, params.prompt_logprobs or 0)
 
     # --- beams ---------------------------------------------------------------------------------

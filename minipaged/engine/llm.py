@@ -1,7 +1,7 @@
-"""The loop: text in, text out. Joins scheduler, cache, model and sampler; decides nothing they do.
+"""The loop: text in, text out. Joins scheduler, executor and sampler; decides nothing they do.
 
-One step: the scheduler reserves slots, the cache carries out its copies, the model computes the
-new tokens, the scheduler commits, and whoever has no token left to compute samples the next one.
+One step: the scheduler reserves slots, the executor carries out its copies and computes the new
+tokens, the scheduler commits, and whoever has no token left to compute samples the next one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minipaged.cache import KVCache, PagedBatch, write_kv
+from minipaged.cache import PagedBatch
 from minipaged.core import (
     BlockPool,
     BlockTable,
@@ -28,9 +28,11 @@ from minipaged.models import Model, load_model
 from minipaged.sanitizer import Owner, Sanitizer
 
 from .advance import Advancer
+from .devices import choose_device, choose_dtype, executor_for
+from .executor import Sizes
 from .intake import Intake, Params, Prompt
 from .interrupts import uninterrupted
-from .memory import num_blocks_for
+from .memory import default_bytes, num_blocks_for
 from .outputs import Delta, RequestOutput
 from .params import SamplingParams
 from .scheduler import Scheduler, Step
@@ -44,10 +46,10 @@ class LLM:
     Args:
         model: "bundled", a pulled name, a Hugging Face directory, a ``.gguf`` file, or a ``Model``.
         attention: a function of the native signature (``minipaged.attention``); None picks the
-            compiled one for the device.
+            compiled one for the device, which for a GPU needs the extra ``cuda``.
         num_blocks: size of the pool in blocks; or
         memory: size of the pool in bytes, such as ``"1GiB"``. Neither: room for ``max_num_seqs``
-            sequences of full length, but at most 1 GiB.
+            sequences of full length, but at most 1 GiB, or what a GPU has free.
         block_size: tokens per block.
         max_num_seqs: sequences computed in one step.
         max_num_batched_tokens: tokens computed in one step; longer prompts are cut into chunks.
@@ -57,7 +59,7 @@ class LLM:
         num_host_blocks: room for swapped sequences, default as many as ``num_blocks``.
         sanitize: poison slots that hold no token, and judge every read and write of every step
             before the kernels run (``SanitizerError``). Slower, and the tokens are the same.
-        device, dtype: None: a CUDA device where there is one; float32 on a CPU.
+        device, dtype: None: a GPU where there is one that can be used; float32 on a CPU.
 
     Examples:
         >>> llm = LLM("bundled")                                             # doctest: +SKIP
@@ -94,21 +96,27 @@ class LLM:
             raise InvalidRequest(f"{num_blocks=} and {memory=}: the pool's size is given once")
         if preemption not in ("recompute", "swap"):
             raise InvalidRequest(f"preemption={preemption!r}: must be 'recompute' or 'swap'")
-        self.device, self.stats = _device(device), EngineStats()
+        home = model.decoder.device if isinstance(model, Model) else None
+        self.device, self.stats = choose_device(device or home, attention), EngineStats()
+        make_executor = executor_for(self.device, attention)  # fails before anything is loaded
         self.block_size, self.prefix_caching, self.sanitize = block_size, prefix_caching, sanitize
-        self._load(model, _dtype(dtype, self.device))
+        self._load(model, choose_dtype(dtype, self.device))
         limit = self.config.max_position_embeddings
         self.max_model_len = min(max_model_len or limit, limit)
         if num_blocks is None:
-            enough = max_num_seqs * -(-self.max_model_len // block_size)
-            num_blocks = self._num_blocks(memory, enough)
-        self.attention, write_kv = self._kernels(attention)
-        self.pool = BlockPool(num_blocks)
-        self.cache = self._new_cache(num_blocks, self.device, write_kv)
-        self.host_cache, host_pool = None, None
-        if preemption == "swap":
-            host_pool = BlockPool(num_host_blocks or num_blocks)
-            self.host_cache = self._new_cache(host_pool.num_blocks, "cpu", write_kv)
+            num_blocks = self._num_blocks(memory, max_num_batched_tokens, max_num_seqs)
+        num_host_blocks = (num_host_blocks or num_blocks) if preemption == "swap" else None
+        self.executor = make_executor(
+            self.model,
+            self.device,
+            Sizes(num_blocks, num_host_blocks, block_size, max_num_seqs, self.max_model_len),
+            attention=attention,
+            sanitize=sanitize,
+        )
+        self.stats.compile_seconds = self.executor.compile_seconds
+        self.pool, self.cache = BlockPool(num_blocks), self.executor.cache
+        self.host_cache = self.executor.host_cache
+        host_pool = BlockPool(num_host_blocks) if num_host_blocks else None
         pools = (self.pool, self.cache), (host_pool, self.host_cache)
         self._sanitizer = Sanitizer(*pools) if sanitize else None  # type: ignore[arg-type]
         self.scheduler = Scheduler(
@@ -129,52 +137,25 @@ class LLM:
             block_size,
             keys if prefix_caching else None,
         )
-        self._advancer = Advancer(self.model.decoder, self._intake, self.scheduler)
+        self._advancer = Advancer(self.executor, self._intake, self.scheduler)
 
     def _load(self, model: str | Model, dtype: torch.dtype) -> None:
         started = time.perf_counter()
         if not isinstance(model, Model):
             model = load_model(model, dtype=dtype, device=self.device)
+        elif (home := model.decoder.device).type != self.device.type:
+            raise InvalidRequest(f"device='{self.device}': the model given is on {home} already")
         self.model, self.tokenizer, self.config = model, model.tokenizer, model.config
         self.stats.load_seconds = time.perf_counter() - started
 
-    def _kernels(
-        self, attention: Callable[..., Any] | None
-    ) -> tuple[Callable[..., Any], Callable[..., None]]:
-        """Attention, and the writer of the cache, for the device.
-
-        What has to be compiled is compiled now, so that no request waits for it.
-        """
-        if attention is not None and not callable(attention):
-            raise InvalidRequest(
-                f"attention={attention!r}: must be a function of the native signature"
-            )
-        if attention is not None or self.device.type != "cpu":
-            from minipaged.attention import paged_attention
-
-            return attention or paged_attention, write_kv
-        from minipaged.attention import cpu
-
-        self.stats.compile_seconds = cpu.warm_up(self.model.decoder.dtype)
-        return cpu.cpu_paged_attention, cpu.cpu_write_kv
-
-    def _num_blocks(self, memory: str | int | None, enough: int) -> int:
-        config, dtype = self.config, self.model.decoder.dtype
-        shape = (self.block_size, config.num_kv_heads, config.head_dim)
-        return num_blocks_for(memory, enough, config.num_layers, shape, dtype)
-
-    def _new_cache(
-        self, num_blocks: int, device: torch.device | str, write_kv: Callable[..., None]
-    ) -> KVCache:
-        return KVCache(
-            self.config.num_layers,
-            num_blocks,
-            self.block_size,
-            self.config.num_kv_heads,
-            self.config.head_dim,
-            dtype=self.model.decoder.dtype,
-            device=device,
-            write_kv=write_kv,
+    def _num_blocks(self, memory: str | int | None, num_tokens: int, num_seqs: int) -> int:
+        """Blocks of the pool: what fits, and by default no more than could ever be in use."""
+        model = self.config, self.block_size, self.model.decoder.dtype
+        if memory is not None:
+            return num_blocks_for(memory, *model)
+        most = default_bytes(self.device, self.config, num_tokens, num_seqs)
+        return min(
+            num_blocks_for(most, *model), num_seqs * -(-self.max_model_len // self.block_size)
         )
 
     # --- requests ------------------------------------------------------------------------------
@@ -344,7 +325,9 @@ class LLM:
             finally:  # who got a token before something failed, has it
                 self._deliver(deltas)
                 self.stats.tokens_generated += sum(len(d.token_ids) for d in deltas)
-            self.stats.spend(time.perf_counter() - started, only_decodes)
+            compiling = self.executor.compile_seconds - self.stats.compile_seconds
+            self.stats.compile_seconds += compiling
+            self.stats.spend(time.perf_counter() - started - compiling, only_decodes)
             if self._sanitizer is not None:
                 self._sanitizer.after_step(self._owners(self.scheduler.sequences))
                 self.scheduler.check()
@@ -358,19 +341,15 @@ class LLM:
         """
         if self._sanitizer is not None:
             self._sanitizer.before_copies(self._owners(self.scheduler.sequences))
-        if self.host_cache is not None:
-            self.cache.swap_blocks(self.host_cache, step.swaps_out)
-            self.host_cache.swap_blocks(self.cache, step.swaps_in)
-        self.cache.copy_blocks(step.copies)
+        self.executor.move(step)
         if not step.work:
             return torch.empty(0), []
-        batch = PagedBatch.build([s.table for s, _ in step.work], self.device)
+        batch = PagedBatch.build([s.table for s, _ in step.work])
         if self._sanitizer is not None:
             owners = self._owners([s for s, _ in step.work])
             self._sanitizer.before_kernels(batch, owners, self.config.sliding_window)
         new = (s.token_ids[s.table.num_tokens : s.table.num_reserved] for s, _ in step.work)
-        token_ids = torch.tensor(list(chain.from_iterable(new)), device=self.device)
-        hidden = self.model.decoder.forward(token_ids, batch, self.cache, self.attention)
+        hidden = self.executor.forward(list(chain.from_iterable(new)), batch)
         return hidden, batch.query_start_loc[1:].tolist()
 
     # --- looking inside ------------------------------------------------------------------------
@@ -401,25 +380,3 @@ def _check_sizes(**sizes: tuple[int | None, int]) -> None:
         is_default = value is None and name in ("max_model_len", "num_blocks", "num_host_blocks")
         if not is_default and (not isinstance(value, int) or value < least):
             raise InvalidRequest(f"{name}={value!r}: must be a whole number of at least {least}")
-
-
-def _device(device: torch.device | str | None) -> torch.device:
-    has_cuda = torch.cuda.is_available()
-    try:
-        found = torch.device(device or ("cuda" if has_cuda else "cpu"))
-    except RuntimeError:
-        raise InvalidRequest(f"device={device!r}: must be 'cpu' or 'cuda'") from None
-    if found.type == "cuda" and not has_cuda:
-        raise InvalidRequest(
-            f"device={device!r}: torch finds no CUDA device; `minipaged doctor` may say why"
-        )
-    return found
-
-
-def _dtype(dtype: torch.dtype | str | None, device: torch.device) -> torch.dtype:
-    if dtype is None:
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise InvalidRequest(f"dtype={dtype!r}: must be float32, bfloat16, float16 or float64")
-    return found

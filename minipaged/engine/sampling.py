@@ -35,6 +35,7 @@ from minipaged.core.errors import InvalidBatch
 
 from .params import SamplingParams
 from .rng import uniform
+from .transfer import rows_of, to_device, to_host
 
 _UNIT = 2.0**40  # the weight of the likeliest token: 2**22 such tokens still sum below 2**63
 _ROWS_AT_ONCE = 16  # bounds the float64 copies; changes nothing else
@@ -90,17 +91,18 @@ def sample(
     adjusted = _adjust(logits, rows)
     chosen = adjusted.argmax(-1)  # of a tie the first; NaN counts as the largest
     peak = adjusted.gather(-1, chosen[:, None])
-    good = peak.isfinite()[:, 0].tolist()
-    drawn = [i for i, row in enumerate(rows) if row.params.temperature > 0 and good[i]]
+    good = peak.isfinite()[:, 0]
+    drawn = [i for i, row in enumerate(rows) if row.params.temperature > 0]
     for start in range(0, len(drawn), _ROWS_AT_ONCE):
         part = drawn[start : start + _ROWS_AT_ONCE]
-        chosen[part] = _draw(adjusted[part], peak[part], [rows[i] for i in part])
-    token_ids = [token if fine else -1 for token, fine in zip(chosen.tolist(), good)]
+        at = rows_of(part, logits.device)
+        chosen[at] = _draw(adjusted[at], peak[at], [rows[i] for i in part])
+    token_ids = to_host(chosen.masked_fill(~good, -1))  # all that a step waits for
     logprobs: list[dict[int, Logprob] | None] = [None] * len(rows)
     for i, row in enumerate(rows):
-        if row.params.logprobs is not None and good[i]:
+        if row.params.logprobs is not None and token_ids[i] >= 0:
             logprobs[i] = _logprobs(logits[i], token_ids[i], row.params.logprobs)
-    return SampleResult(token_ids, logprobs, [i for i, fine in enumerate(good) if not fine])
+    return SampleResult(token_ids, logprobs, [i for i, token in enumerate(token_ids) if token < 0])
 
 
 def prompt_logprobs(
@@ -122,7 +124,7 @@ def best_tokens(
     kth = logprobs.topk(min(k, len(logprobs))).values[-1]
     ids = (logprobs >= kth).nonzero()[:, 0]  # ascending, and with every tie
     ids = ids[logprobs[ids].argsort(descending=True, stable=True)][:k]
-    return list(zip(ids.tolist(), logprobs[ids].tolist()))
+    return list(zip(to_host(ids), to_host(logprobs[ids])))
 
 
 def _logprobs(logits: Tensor, token_id: int, k: int) -> dict[int, Logprob]:
@@ -151,12 +153,12 @@ def _adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     x = logits.to(torch.float64, copy=True)
 
     def of_row(name: str, row: Tensor) -> Tensor:
-        return x.new_tensor([getattr(p, name) for _, p in asked])[row]
+        return _floats([getattr(p, name) for _, p in asked], x.device)[row]
 
     at, _ = _places(biased, x.device)
-    x[at] += x.new_tensor([bias[t] for bias in biased for t in sorted(bias)])
+    x[at] += _floats([bias[t] for bias in biased for t in sorted(bias)], x.device)
     at, _ = _places(masked, x.device)
-    x[at] = -torch.inf
+    x.index_put_(at, x.new_full((), -torch.inf))  # a Python number would be waited for
     at, _ = _places(repeated, x.device)
     penalty, value = of_row("repetition_penalty", at[0]), x[at]
     x[at] = torch.where(value > 0, value / penalty, value * penalty)
@@ -169,8 +171,12 @@ def _places(ids_of_rows: Sequence[Iterable[int]], device: torch.device) -> tuple
     """Index [row], [id] of the different pairs, in order, and how often each occurs."""
     keys = [(i << 32) + np.array([*ids], np.int64) for i, ids in enumerate(ids_of_rows)]
     pairs, counts = np.unique(np.concatenate(keys), return_counts=True)
-    row, token_id = (torch.from_numpy(half).to(device) for half in np.divmod(pairs, 1 << 32))
-    return (row, token_id), torch.from_numpy(counts).to(device)
+    row, token_id = (to_device(half, device) for half in np.divmod(pairs, 1 << 32))
+    return (row, token_id), to_device(counts, device)
+
+
+def _floats(numbers: Sequence[float], device: torch.device) -> Tensor:  # [num_numbers] float64
+    return to_device(np.array(numbers, np.float64), device)
 
 
 def _draw(
@@ -178,33 +184,39 @@ def _draw(
     peak: Tensor,  # [num_rows, 1] float, the largest of each row
     rows: Sequence[Row],
 ) -> Tensor:  # [num_rows] int64
-    """Steps 6-10. Subtracting first keeps the smallest temperature from overflowing."""
-    temperature = torch.tensor([[row.params.temperature] for row in rows], dtype=torch.float64)
-    x = (x.double() - peak.double()).div_(temperature.to(x.device))
-    weights = x.exp_().mul_(_UNIT).round_().long()
+    """Steps 6-10. Subtracting first keeps the smallest temperature from overflowing.
+
+    A bad row draws something too, which nobody looks at: to know that it is bad is to wait.
+    """
+    temperature = _floats([row.params.temperature for row in rows], x.device)[:, None]
+    x = (x.double() - peak.double()).div_(temperature)
+    weights = x.nan_to_num_(0, neginf=-math.inf).exp_().mul_(_UNIT).round_().long()
     _truncate(weights, [row.params for row in rows])
     mass = weights.cumsum(-1)
     total = mass[:, -1]
     u = uniform([(row.seed, row.sample_index, row.output_index) for row in rows])
-    below = (torch.from_numpy(u).to(x.device) * total).long().minimum(total - 1)
+    below = (to_device(u, x.device) * total).long().minimum(total - 1)
     return torch.searchsorted(mass, below[:, None], right=True)[:, 0]
 
 
 def _truncate(weights: Tensor, params: Sequence[SamplingParams]) -> None:
     """Steps 7-9: zero what does not stay, in place."""
-    smallest = weights.new_tensor([math.ceil(p.min_p * _UNIT) for p in params])
-    some = [i for i, p in enumerate(params) if 0 < p.top_k < weights.shape[1]]
+    device, vocab_size = weights.device, weights.shape[1]
+    least = [math.ceil(p.min_p * _UNIT) for p in params]
+    smallest = to_device(least, device)
+    some = [i for i, p in enumerate(params) if 0 < p.top_k < vocab_size]
     if some:
-        k = weights.new_tensor([[params[i].top_k] for i in some])
-        best = weights[some].topk(max(params[i].top_k for i in some)).values
-        smallest[some] = smallest[some].maximum(best.gather(-1, k - 1)[:, 0])
-    if smallest.any():
+        at, counts = rows_of(some, device), [params[i].top_k for i in some]
+        best, k = weights[at].topk(max(counts)).values, to_device(counts, device)[:, None]
+        smallest[at] = smallest[at].maximum(best.gather(-1, k - 1)[:, 0])
+    if some or any(least):
         weights *= weights >= smallest[:, None]
     some = [i for i, p in enumerate(params) if p.top_p < 1]
     if some:
-        top_p = torch.tensor([[params[i].top_p] for i in some], dtype=torch.float64)
+        at = rows_of(some, device)
+        top_p = _floats([params[i].top_p for i in some], device)[:, None]
         smallest.zero_()
-        smallest[some] = _smallest_in_nucleus(weights[some], top_p.to(weights.device))
+        smallest[at] = _smallest_in_nucleus(weights[at], top_p)
         weights *= weights >= smallest[:, None]
 
 
@@ -212,15 +224,22 @@ def _smallest_in_nucleus(
     weights: Tensor,  # [num_rows, vocab_size] int64
     top_p: Tensor,  # [num_rows, 1] float64, below 1
 ) -> Tensor:  # [num_rows] int64
-    """Weight of the last token that top_p keeps; ranks more than a few only where they matter."""
-    total = weights.sum(-1, keepdim=True)
-    goal = total * top_p
+    """Weight of the last token that top_p keeps."""
+    goal = weights.sum(-1, keepdim=True) * top_p
+    ranked = _ranked(weights, top_p, goal)
+    likelier = ranked.cumsum(-1) - ranked
+    last = (likelier < goal).sum(-1, keepdim=True) - 1
+    return ranked.gather(-1, last)[:, 0]
+
+
+def _ranked(weights: Tensor, top_p: Tensor, goal: Tensor) -> Tensor:  # [num_rows, some] int64
+    """The largest weights, as many as can matter; where asking means waiting, all of them."""
+    if weights.device.type != "cpu":
+        return weights.sort(descending=True).values
     ranked = weights.topk(min(256, weights.shape[1])).values
     if (ranked.sum(-1, keepdim=True) < goal).any():
         # All tokens below the mean of what top_p leaves out weigh less than that together, so one
         # that is kept lies above. Half the mean, to be safe from rounding.
-        bound = total * (1 - top_p) / (2 * weights.shape[1])
+        bound = weights.sum(-1, keepdim=True) * (1 - top_p) / (2 * weights.shape[1])
         ranked = weights.topk(int((weights >= bound).sum(-1).max())).values
-    likelier = ranked.cumsum(-1) - ranked
-    last = (likelier < goal).sum(-1, keepdim=True) - 1
-    return ranked.gather(-1, last)[:, 0]
+    return ranked

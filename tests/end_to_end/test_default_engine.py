@@ -36,7 +36,7 @@ def expected():
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_compiled_attention_gives_the_same_tokens(expected, knobs, dtype):
     llm = LLM(bundled(dtype), **KNOBS[knobs])
-    assert llm.attention.__module__ == "minipaged.attention.cpu"
+    assert llm.executor.attention.__module__ == "minipaged.attention.cpu"
     assert essence(llm.generate(list(PROMPTS), WISHES)) == expected
     assert (llm.stats.num_preemptions > 0) == (knobs in ("tight", "swapping"))
     assert_idle(llm)

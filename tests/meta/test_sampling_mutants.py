@@ -77,7 +77,7 @@ MUTANTS = [
     Mutant(
         "small temperatures overflow",
         "sampling",
-        "(x.double() - peak.double()).div_(temperature.to(x.device))",
+        "(x.double() - peak.double()).div_(temperature)",
         "x.double().div(temperature).sub_(peak.double().div(temperature))",
         f"{UNIT}::test_any_temperature_is_computed",
     ),

@@ -97,7 +97,7 @@ def test_what_was_found_is_raised_before_the_kernels_run():
     table = llm.add(PROMPTS[0], request_id="b").sequences[0].table
     llm.step()
     table.block_ids[:2] = reversed(table.block_ids[:2])
-    calls, llm.attention = [], lambda *args, **options: calls.append(args)
+    calls, llm.executor.attention = [], lambda *args, **options: calls.append(args)
     with pytest.raises(
         SanitizerError, match=r'step 2, sequence "b": reads position 0 .* position 4'
     ):

@@ -22,7 +22,7 @@ from support.planted import Fault, fresh
 torch.set_num_threads(1)
 
 KNOWN = {fault.name: fault for fault in (*MANAGER, *ENGINE)}
-BATCH, LLM = "cache.batch", "engine.llm"
+BATCH, EXECUTOR = "cache.batch", "engine.executor"
 
 
 def fault(name: str, module: str, right: str, wrong: str) -> Fault:
@@ -32,25 +32,25 @@ def fault(name: str, module: str, right: str, wrong: str) -> Fault:
 NEW = (
     fault(
         "copies on write are not carried out",
-        LLM,
+        EXECUTOR,
         "        self.cache.copy_blocks(step.copies)\n",
         "",
     ),
     fault(
         "nothing is swapped in",
-        LLM,
+        EXECUTOR,
         "self.host_cache.swap_blocks(self.cache, step.swaps_in)",
         "pass",
     ),
     fault(
         "nothing is swapped out",
-        LLM,
+        EXECUTOR,
         "self.cache.swap_blocks(self.host_cache, step.swaps_out)",
         "pass",
     ),
     fault(
         "blocks come back in another order",
-        LLM,
+        EXECUTOR,
         "self.host_cache.swap_blocks(self.cache, step.swaps_in)",
         "self.host_cache.swap_blocks(self.cache, [(a, d) for (a, _), (_, d) in"
         " zip(step.swaps_in, step.swaps_in[::-1])])",

@@ -34,7 +34,7 @@ def poison_attention_of(
     llm: LLM, request_id: str, is_bad: Callable[[], bool] = lambda: True
 ) -> None:
     """From now on attention returns NaN in the rows of one request, as long as ``is_bad()``."""
-    schedule, attention, names = llm.scheduler.schedule, llm.attention, list[str]()
+    schedule, attention, names = llm.scheduler.schedule, llm.executor.attention, list[str]()
 
     def noting():
         step = schedule()
@@ -48,7 +48,7 @@ def poison_attention_of(
                 out[starts[i] : starts[i + 1]] = torch.nan
         return out
 
-    llm.scheduler.schedule, llm.attention = noting, poisoned  # type: ignore[method-assign]
+    llm.scheduler.schedule, llm.executor.attention = noting, poisoned  # type: ignore[method-assign]
 
 
 def raiser(error: BaseException) -> Callable[..., Any]:

@@ -73,7 +73,7 @@ class Broken(Exception):
 class ShadowDecoder:
     """Checks what it reads, writes what it must, and says what a pure function says."""
 
-    dtype = torch.float64
+    dtype, device = torch.float64, torch.device("cpu")
 
     def __init__(self, window: int | None) -> None:
         self.window = window

@@ -148,13 +148,13 @@ def test_what_was_held_back_comes_out_at_the_end(llm):
 
 
 class Script:
-    """A decoder that says what it is told to say."""
+    """Logits that say what they are told to say."""
 
     def __init__(self, token_ids: list[int], vocab_size: int):
         self.token_ids, self.vocab_size = iter(token_ids), vocab_size
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        row = torch.zeros(len(hidden), self.vocab_size)
+    def logits(self, hidden: torch.Tensor, rows: list[int]) -> torch.Tensor:
+        row = torch.zeros(len(rows), self.vocab_size)
         row[:, next(self.token_ids)] = 1
         return row
 
@@ -163,7 +163,7 @@ def test_characters_of_several_tokens_are_told_whole(llm, monkeypatch):
     """The bundled tokenizer spells in bytes what it does not know."""
     ids = llm.tokenizer.encode("ø☃😀")
     assert len(ids) == 9
-    monkeypatch.setattr(llm._advancer, "decoder", Script(ids, 2048))
+    monkeypatch.setattr(llm.executor, "logits", Script(ids, 2048).logits)
     wish = SamplingParams(temperature=0, max_tokens=9)
     pieces = [delta.text for delta in llm.stream(PROMPTS[2], wish)]
     assert [piece for piece in pieces if piece] == ["ø", "☃", "😀"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from minipaged.core import InvalidRequest
+from minipaged.engine.devices import choose_dtype
 from minipaged.engine.llm import LLM
 from minipaged.engine.outputs import Delta
 from minipaged.engine.params import BeamSearchParams, SamplingParams
@@ -60,12 +64,12 @@ def test_every_step_may_fail_once_under_pressure(preemption):
     requests = [llm.add(prompt, wish) for prompt, wish in zip(PROMPTS, WISHES)]
     num_failures = 0
     while llm.has_unfinished:
-        attention, llm.attention = llm.attention, raiser(Broken())
+        right, llm.executor.attention = llm.executor.attention, raiser(Broken())
         with pytest.raises(Broken):
             finish(llm)  # more than one step only where one made room and computed nothing
         llm.scheduler.check()
         num_failures += 1
-        llm.attention = attention
+        llm.executor.attention = right
         llm.step()
     assert num_failures >= 5
     found = [[(s.index, s.output_token_ids) for s in r.sequences] for r in requests]
@@ -106,7 +110,7 @@ def test_ctrl_c_takes_effect_after_the_step_and_the_engine_goes_on_serving():
     llm = make_llm(attention=FailingAttention(7, press_ctrl_c))  # in the second step
     with pytest.raises(KeyboardInterrupt):
         llm.generate(list(PROMPTS[:3]), WISHES)
-    assert llm.attention.num_calls == 10, "the step, of 5 layers, was not finished"
+    assert llm.executor.attention.num_calls == 10, "the step, of 5 layers, was not finished"
     assert llm.stats.num_steps == 2
     assert_idle(llm)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -131,7 +135,7 @@ def test_a_second_ctrl_c_breaks_through_and_still_loses_no_block():
     llm = make_llm(attention=FailingAttention(7, press_twice))
     with pytest.raises(KeyboardInterrupt):
         llm.generate(list(PROMPTS[:3]), WISHES)
-    assert llm.attention.num_calls == 7
+    assert llm.executor.attention.num_calls == 7
     assert_idle(llm)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert essence(llm.generate(list(PROMPTS[:3]), WISHES)) == undisturbed()
@@ -324,3 +328,19 @@ def test_siblings_whose_first_sampling_failed_are_sampled_in_the_next_step():
     assert [len(s.output_token_ids) for s in request.sequences] == [1, 1, 1]
     finish(llm)
     llm.check_idle()
+
+
+def test_a_model_is_computed_where_it_is():
+    model = LLM("bundled", num_blocks=8).model
+    assert LLM(model, num_blocks=8).device == model.decoder.device
+    elsewhere = dataclasses.replace(model, decoder=SimpleNamespace(device=torch.device("cuda")))
+    with pytest.raises(InvalidRequest, match=r"device='cpu': the model given is on cuda already"):
+        LLM(elsewhere, num_blocks=8, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [((7, 5), torch.float16), ((8, 0), torch.bfloat16)]
+)
+def test_a_gpu_computes_in_16_bits_that_it_has(monkeypatch, capability, dtype):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert choose_dtype(None, torch.device("cuda")) == dtype
