@@ -213,6 +213,7 @@ class _Builder:
         num_rows = sum(query_len for query_len, _ in spec.lengths)
         query = (self.normal(num_rows, num_heads, spec.head_dim) * spec.sharpness).to(self.dtype)
         extra = torch.full((spec.extra_rows, num_heads, spec.head_dim), torch.nan).to(self.dtype)
+        extra[1::2] = 1  # NaN may vanish in a comparison; a number that is taken shows
         kv = [
             tuple(
                 self.normal(seq_len, spec.num_kv_heads, dim).to(self.dtype)

@@ -140,7 +140,9 @@ class Native(Convention):
         """With rows of query that belong to no sequence, as a padded batch has; without lse."""
         query, *rest = call.args
         rows = len(query)
-        padded = torch.cat([query, query.new_full((2, *query.shape[1:]), torch.nan)])
+        # NaN shows in whoever mixes rows; but it may vanish in a comparison, and a number does not
+        spare = (query.new_full((1, *query.shape[1:]), x) for x in (torch.nan, 1))
+        padded = torch.cat([query, *spare])
 
         def cut(returned: Any) -> tuple[Any, Any]:
             out, lse = returned
