@@ -3,7 +3,7 @@
     floor 6   cli                    floor 7   __main__
     floor 5   oracle  view  claims  bench          side towers; minipaged_cuda stands here too
     floor 4.5 minipaged itself: the names that `import minipaged` offers, all from below
-    floor 4   engine.llm, engine.advance: where scheduling meets the model
+    floor 4   engine.llm, engine.advance, engine.executor, ...: where scheduling meets the model
     floor 3   models · engine
     floor 2.5 cache · 2.75 sanitizer floor 2   core: block_table, ledger, snapshot
     floor 1.5 attention              floor 1   core: block_pool
@@ -39,12 +39,28 @@ FLOORS: dict[str, float] = {  # the longest matching prefix counts
     "minipaged.models": 3,
     "minipaged.engine": 3,
     "minipaged.engine.advance": 4,  # the half of the loop that meets the model
+    "minipaged.engine.devices": 4,
+    "minipaged.engine.executor": 4,
     "minipaged.engine.llm": 4,
+    "minipaged.engine.memory": 4,
     "minipaged.oracle": 5,
     "minipaged.view": 5,
     "minipaged.claims": 5,
     "minipaged.bench": 5,
-    "minipaged_cuda": 5,
+    "minipaged_cuda": 5,  # errors, simulator, emulator, disk_cache, buckets, graphs
+    "minipaged_cuda.specialise": 5.1,
+    "minipaged_cuda.kernel": 5.2,
+    "minipaged_cuda.primitives": 5.3,
+    "minipaged_cuda.kernels": 5.4,
+    "minipaged_cuda.bind": 5.4,
+    "minipaged_cuda.plan": 5.5,
+    "minipaged_cuda.compile": 5.5,
+    "minipaged_cuda.compile_mlir": 5.5,
+    "minipaged_cuda.machine_code": 5.5,
+    "minipaged_cuda.launch": 5.6,
+    "minipaged_cuda.operations": 5.7,
+    "minipaged_cuda.caches": 5.7,
+    "minipaged_cuda.executor": 5.8,
     "minipaged.cli": 6,
     "minipaged.__main__": 7,
 }
