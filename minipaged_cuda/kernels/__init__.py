@@ -1,0 +1,1 @@
+"""The kernels, one text each: plain functions of raw pointers and scalars."""
