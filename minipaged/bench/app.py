@@ -102,6 +102,33 @@ def blocks(
 
 
 @app.command()
+def gpu(
+    on_trial: Annotated[
+        bool, typer.Option("--try", help="On the CPU, at tiny sizes, to see it run.")
+    ] = False,
+    markdown: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+) -> None:
+    """Rates, tokens and launches on a GPU, beside the rate at which it copies."""
+    import torch
+
+    from . import gpu_report
+
+    if not on_trial and not torch.cuda.is_available():
+        typer.echo(f"minipaged bench gpu: {gpu_report.NO_GPU}", err=True)
+        raise typer.Exit(2)
+    heads, sections = gpu_report.measure(on_trial=on_trial, say=_say)
+    for head in heads:
+        _out.print(head)
+    for section in sections:
+        table = Table(*section.columns, title=section.title, title_justify="left")
+        for row in section.rows:
+            table.add_row(*row)
+        _out.print(table)
+    if markdown is not None:
+        markdown.write_text(gpu_report.markdown(heads, sections), encoding="utf-8")
+
+
+@app.command()
 def startup(rounds: Annotated[int, typer.Option(help="fresh processes of each")] = 5) -> None:
     """Fresh processes: import, --help, and the first token of the bundled model."""
     one_token = ["generate", "In the beginning", "--max-tokens", "1", "--quiet"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -15,19 +13,12 @@ import typer
 
 from minipaged.threads import CPUS
 
+from . import gpu
+from .gpu import Finding
+
 NEEDED = ("torch", "numpy", "numba", "safetensors", "gguf", "tokenizers", "jinja2", "rich")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-EXTRAS = {"testing": "hypothesis", "cuda": "numba_cuda"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report; ``remedy`` is a command, where one would help."""
-
-    topic: str
-    text: str
-    is_problem: bool = False
-    remedy: str | None = None
+EXTRAS = {"testing": "hypothesis"}
 
 
 def doctor() -> None:
@@ -55,7 +46,7 @@ def examine() -> Iterator[Finding]:
     yield from _kernels()
     yield from _models()
     yield from _processor()
-    yield from _cuda()
+    yield from gpu.judge(gpu.look())
 
 
 def _packages() -> Iterator[Finding]:
@@ -128,31 +119,6 @@ def _quota() -> str:
     except (OSError, ValueError):
         return ""
     return "" if quota == "max" else f", limited to the time of {int(quota) / int(period):g}"
-
-
-def _cuda() -> Iterator[Finding]:
-    if _version("torch") is None:
-        return
-    import torch
-
-    if torch.cuda.is_available():
-        for i in range(torch.cuda.device_count()):
-            card = torch.cuda.get_device_properties(i)
-            size = card.total_memory / 2**30
-            text = f"{card.name}, {size:.0f} GiB, compute capability {card.major}.{card.minor}"
-            yield Finding("cuda", f"{text}, CUDA {torch.version.cuda}")
-    elif not _has_driver():
-        yield Finding("cuda", "no NVIDIA driver, so no GPU is used; nothing else needs one")
-    elif torch.version.cuda is None:
-        text = f"there is a driver, but torch {torch.__version__} is built without CUDA"
-        yield Finding("cuda", text, remedy="pip install --force-reinstall torch")
-    else:
-        text = f"there is a driver, but torch (CUDA {torch.version.cuda}) finds no device"
-        yield Finding("cuda", text, remedy="nvidia-smi")
-
-
-def _has_driver() -> bool:
-    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 
 def _version(name: str) -> str | None:

@@ -90,6 +90,8 @@ def generate(
     from .run import load, talk, write_texts
 
     llm = load(model, attention, engine)
+    if device is None and llm.device.type == "cpu":
+        _mention_an_idle_gpu()
     if chat and not texts:
         talk(llm, params, system, quiet=quiet)
     else:
@@ -103,6 +105,17 @@ def generate(
             json=as_json,
             quiet=quiet,
         )
+
+
+def _mention_an_idle_gpu() -> None:
+    """Whoever has one would wonder."""
+    import torch
+
+    from .console import to_stderr
+
+    if torch.cuda.is_available():
+        text = "There is a GPU, which is not used: minipaged doctor says what it needs."
+        to_stderr().print(text, style="dim")
 
 
 def _params(

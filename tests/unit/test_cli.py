@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -156,30 +155,6 @@ def test_the_doctor_finds_what_is_missing(monkeypatch):
     result = ask("doctor")
     assert result.exit_code == 1
     assert "verdict   not ready: see packages" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("is_available", "has_driver", "built_for", "text", "remedy"),
-    [
-        (True, True, "12.8", "A card, 140 GiB, compute capability 9.0, CUDA 12.8", None),
-        (False, False, "12.8", "no NVIDIA driver, so no GPU is used; nothing else needs one", None),
-        (False, True, None, "is built without CUDA", "pip install --force-reinstall torch"),
-        (False, True, "12.8", "torch (CUDA 12.8) finds no device", "nvidia-smi"),
-    ],
-)
-def test_the_doctor_looks_for_a_gpu(monkeypatch, is_available, has_driver, built_for, text, remedy):
-    from minipaged.cli import doctor
-
-    card = SimpleNamespace(name="A card", total_memory=140 * 2**30, major=9, minor=0)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: is_available)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda i: card)
-    monkeypatch.setattr("torch.version.cuda", built_for)
-    monkeypatch.setattr(doctor, "_has_driver", lambda: has_driver)
-    (finding,) = doctor._cuda()
-    assert text in finding.text
-    assert finding.remedy == remedy
-    assert not finding.is_problem  # a CPU will do
 
 
 def test_the_doctor_sees_compiled_kernels(monkeypatch, tmp_path):
