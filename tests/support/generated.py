@@ -16,6 +16,14 @@ from .sizes import ROOT, sizes_table
 README = ROOT / "README.md"
 
 INDEX = ROOT / "docs" / "pages" / "index.md"
+KERNELS = ROOT / "docs" / "pages" / "explanation" / "kernels.md"
+
+
+def ladder() -> str:
+    """What each rung of the kernels' ladder moves, as the simulator counts it."""
+    from .cuda_ladder import ladder_table
+
+    return ladder_table()
 
 
 def forked() -> str:
@@ -39,6 +47,7 @@ GENERATED: dict[Path, dict[str, Callable[[], str]]] = {
     README: {"picture": forked, "sizes": sizes_table},
     INDEX: {"picture": forked},
     PAGE: {"tests": tests_table},
+    KERNELS: {"ladder": ladder},
 }
 
 
