@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minipaged.attention.semantics import first_visible_key
 from minipaged_cuda.kernel import Specialisation
 
 Mask = NDArray[np.bool_]
@@ -39,7 +40,7 @@ def readable_slots(
     for table, seq_len, query_len in zip(tables, lens, query_lens):
         if query_len == 0:
             continue
-        first = 0 if window is None else max(0, seq_len - query_len - window + 1)
+        first = first_visible_key(query_len, seq_len, window)
         seen = np.arange(first, min(seq_len, len(table) * block_size))
         block_ids = table[seen // block_size]
         stored = (block_ids >= 0) & (block_ids < num_blocks)
