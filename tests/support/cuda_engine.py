@@ -112,11 +112,12 @@ def bundled_on(device: str) -> Model:
 
 
 @functools.cache
-def windowed_on(device: str, dtype: torch.dtype = torch.float64) -> Model:
-    """Two layers of random weights and a window of six positions; no tokenizer."""
-    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 24, "num_layers": 2}
+def windowed_on(device: str, dtype: torch.dtype = torch.float64, num_layers: int = 2) -> Model:
+    """Random weights and a window of six positions; no tokenizer."""
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 24}
     heads = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 4}
-    config = ModelConfig("mistral", **sizes, **heads, max_position_embeddings=64, sliding_window=6)
+    limits = {"max_position_embeddings": 64, "sliding_window": 6}
+    config = ModelConfig("mistral", num_layers=num_layers, **sizes, **heads, **limits)
     generator = torch.Generator().manual_seed(5)
     weights = {
         name: torch.randn(shape, generator=generator, dtype=dtype)

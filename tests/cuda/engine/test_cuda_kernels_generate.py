@@ -30,7 +30,7 @@ def test_the_kernels_give_the_tokens_of_the_reference():
         name: partial(getattr(operations, name), launcher=launcher)
         for name in ("paged_attention", "write_kv", "copy_blocks", "swap_blocks")
     }
-    model = windowed_on("cpu", torch.float32)
+    model = windowed_on("cpu", torch.float32, num_layers=1)  # a launch takes a second
     expected = essence(make_llm(model, sanitize=False, **SIZES).generate(PROMPTS, WISHES))
     with cuda_executor_on_cpu(SimpleNamespace(**simulated)) as machine:
         llm = make_llm(model, attention=None, sanitize=False, **SIZES)
