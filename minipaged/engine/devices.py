@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from minipaged.core import InvalidRequest
+from minipaged.models.decoder import DTYPES
 
 from .executor import Executor
 
@@ -43,8 +44,8 @@ def choose_dtype(dtype: torch.dtype | str | None, device: torch.device) -> torch
     if dtype is None:
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise InvalidRequest(f"dtype={dtype!r}: must be float32, bfloat16, float16 or float64")
+    if not isinstance(found, torch.dtype) or found not in DTYPES.values():
+        raise InvalidRequest(f"dtype={dtype!r}: must be {', '.join(DTYPES)}")
     return found
 
 

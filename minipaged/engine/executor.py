@@ -66,7 +66,8 @@ class Executor:
                 f"attention={attention!r}: must be a function of the native signature"
             )
         self.decoder, self.config, self.device = model.decoder, model.config, device
-        self.sizes, self.records, self.compile_seconds = sizes, not sanitize, 0.0
+        self.sizes, self.records = sizes, not sanitize
+        self.compile_seconds = self.decoder.form.warm_up()
         self.attention, self.write_kv = self._kernels(attention)
         self.cache, self.host_cache = self._new_cache(sizes.num_blocks), None
         if sizes.num_host_blocks is not None:
@@ -112,7 +113,7 @@ class Executor:
             return attention, write_kv
         from minipaged.attention import cpu
 
-        self.compile_seconds = cpu.warm_up(self.decoder.dtype)
+        self.compile_seconds += cpu.warm_up(self.decoder.dtype)
         return cpu.cpu_paged_attention, cpu.cpu_write_kv
 
     def _new_cache(self, num_blocks: int, *, on_host: bool = False) -> KVCache:

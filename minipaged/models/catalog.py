@@ -43,6 +43,7 @@ def load_model(
     Args:
         name_or_path: a name goes before a path of the same spelling.
         dtype: float32, bfloat16, float16 or float64, whatever the files store; also by name.
+            int8: weights in 8 bits, the rest in float32, on a CPU.
         device: where it will run.
 
     Raises:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from minipaged.core import InvalidBatch, ModelError
+from minipaged.linear import PLAIN, Form, Product, form_for
 
 from .config import ModelConfig
 from .rope import rotary_angles, rotary_frequencies, rotate
@@ -30,21 +31,8 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
     "float64": torch.float64,
+    "int8": torch.int8,  # weights alone; activations, K and V are float32
 }
-
-
-def multiply(
-    x: Tensor,  # [num_rows, in_size]
-    weight: Tensor,  # [out_size, in_size]
-) -> Tensor:  # [num_rows, out_size], on a CPU its rows may be side by side in memory
-    """X W^T. On a CPU computed as W X^T: with few rows the libraries split that much better.
-
-    A single row is doubled, because a matrix-vector product would run on one thread.
-    """
-    if x.device.type != "cpu" or x.dtype.itemsize < 4:
-        return F.linear(x, weight)
-    rows = x if len(x) != 1 else x.repeat(2, 1)
-    return (weight @ rows.t()).t()[: len(x)]
 
 
 def _check_output(mixed: object, query: Tensor) -> None:
@@ -59,41 +47,26 @@ def _check_output(mixed: object, query: Tensor) -> None:
         )
 
 
-class Linear(NamedTuple):
-    """A product with one weight matrix."""
-
-    weight: Tensor  # [out_size, in_size]
-    bias: Tensor | None  # [out_size]
-
-    @classmethod
-    def read(cls, reader: WeightReader, *names: str) -> Linear:
-        """One product out of all weights that take the same input."""
-        return cls(reader.fused(*names), reader.bias(*names))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """X W^T + b."""
-        y = multiply(x, self.weight)
-        return y if self.bias is None else y + self.bias
-
-
 @dataclass(slots=True)
 class Layer:
     """The weights of one decoder layer."""
 
     attention_norm: Tensor  # [hidden_size]
-    qkv: Linear
+    qkv: Product
     qk_norm: Tensor | None  # [num_heads + num_kv_heads, head_dim]
-    output: Linear
+    output: Product
     mlp_norm: Tensor  # [hidden_size]
-    gate_up: Linear
-    down: Linear
+    gate_up: Product  # silu(gate) * up
+    down: Product
 
     @classmethod
-    def read(cls, reader: WeightReader, config: ModelConfig, prefix: str) -> Layer:
+    def read(cls, reader: WeightReader, config: ModelConfig, prefix: str, form: Form) -> Layer:
         """The layer whose tensors are called ``prefix...``."""
 
-        def linear(*names: str) -> Linear:
-            return Linear.read(reader, *(f"{prefix}{name}_proj.weight" for name in names))
+        def read(make: Callable[..., Product], *names: str) -> Product:
+            """One product out of all weights that take the same input."""
+            names = tuple(f"{prefix}{name}_proj.weight" for name in names)
+            return make(reader.fused(*names), reader.bias(*names))
 
         qk_norm = None
         if config.qk_norm:
@@ -102,12 +75,12 @@ class Layer:
             qk_norm = torch.cat((query.repeat(counts[0]), key.repeat(counts[1])))
         return cls(
             attention_norm=reader.tensor(f"{prefix}input_layernorm.weight"),
-            qkv=linear("self_attn.q", "self_attn.k", "self_attn.v"),
+            qkv=read(form.linear, "self_attn.q", "self_attn.k", "self_attn.v"),
             qk_norm=qk_norm,
-            output=linear("self_attn.o"),
+            output=read(form.linear, "self_attn.o"),
             mlp_norm=reader.tensor(f"{prefix}post_attention_layernorm.weight"),
-            gate_up=linear("mlp.gate", "mlp.up"),
-            down=linear("mlp.down"),
+            gate_up=read(form.gated, "mlp.gate", "mlp.up"),
+            down=read(form.linear, "mlp.down"),
         )
 
 
@@ -118,11 +91,13 @@ class Decoder:
         config: sizes and options.
         weights: tensors under their Hugging Face names; read once, copied, and not kept.
         dtype: of weights, activations and the K/V it writes; normalisation and rotary angles are
-            computed in float32 or better.
+            computed in float32 or better. torch.int8: of weights, and the rest is float32.
         device: where the weights go and where every argument of ``forward`` must be.
+        form: how products are computed; None: the fastest for this type and device.
 
     Raises:
-        ModelError: tensors are missing, unexpected, of another shape or not finite.
+        ModelError: tensors are missing, unexpected, of another shape or not finite; or no form
+            computes with such weights on this device.
     """
 
     def __init__(
@@ -132,19 +107,24 @@ class Decoder:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        form: Form | None = None,
     ):
         if dtype not in DTYPES.values():
             raise ModelError(f"dtype {dtype} is not supported; supported are {', '.join(DTYPES)}")
-        reader = WeightReader(config, weights, dtype, device)
-        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self.config, self.weight_dtype, self.device = config, dtype, torch.device(device)
+        self.dtype = torch.float32 if dtype is torch.int8 else dtype
+        self.form = form or form_for(dtype, self.device)
+        reader = WeightReader(config, weights, self.dtype, device)
         self.layers = [
-            Layer.read(reader, config, f"model.layers.{i}.") for i in range(config.num_layers)
+            Layer.read(reader, config, f"model.layers.{i}.", self.form)
+            for i in range(config.num_layers)
         ]
         self.frequencies = rotary_frequencies(config).to(device)
         self.norm = reader.tensor("model.norm.weight")
-        self.embedding = reader.tensor("model.embed_tokens.weight")
+        name = "model.embed_tokens.weight"
         is_tied = config.tie_word_embeddings
-        self.head = self.embedding if is_tied else reader.tensor("lm_head.weight")
+        self.head = self.form.linear(reader.tensor(name if is_tied else "lm_head.weight"))
+        self.embedding = self.head if is_tied else PLAIN.linear(reader.tensor(name))
 
     @torch.inference_mode()
     def forward(
@@ -162,7 +142,7 @@ class Decoder:
         Raises:
             InvalidBatch: ``attention`` returned no tensor, or one of another shape or dtype.
         """
-        hidden = self.embedding.index_select(0, token_ids)
+        hidden = self.embedding.rows(token_ids)
         angles = rotary_angles(batch.positions, self.frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, *angles)
@@ -178,9 +158,9 @@ class Decoder:
                 window=self.config.sliding_window,
             )
             _check_output(mixed, query)
-            hidden += layer.output(mixed.flatten(1))
-            gate, up = layer.gate_up(self._normalise(hidden, layer.mlp_norm)).chunk(2, -1)
-            hidden += layer.down(F.silu(gate).mul_(up))
+            layer.output.add_to(hidden, mixed.flatten(1))
+            gated = layer.gate_up(self._normalise(hidden, layer.mlp_norm))
+            layer.down.add_to(hidden, gated)
         return hidden
 
     @torch.inference_mode()
@@ -189,7 +169,7 @@ class Decoder:
         hidden: Tensor,  # [num_rows, hidden_size]
     ) -> Tensor:  # [num_rows, vocab_size] float32, float64 if the model is
         """Scores of every next token after each row."""
-        scores = multiply(self._normalise(hidden, self.norm), self.head)
+        scores = self.head(self._normalise(hidden, self.norm))
         return scores.to(torch.promote_types(self.dtype, torch.float32))
 
     def _project(

@@ -6,6 +6,7 @@
     floor 4   engine.llm, engine.advance, engine.executor, ...: where scheduling meets the model
     floor 3   models · engine
     floor 2.5 cache · 2.75 sanitizer floor 2   core: block_table, ledger, snapshot
+    floor 1.6 linear
     floor 1.5 attention              floor 1   core: block_pool
                                      floor 0   core: errors, hashing
 
@@ -34,6 +35,7 @@ FLOORS: dict[str, float] = {  # the longest matching prefix counts
     "minipaged.core.block_pool": 1,
     "minipaged.core": 2,
     "minipaged.attention": 1.5,
+    "minipaged.linear": 1.6,
     "minipaged.cache": 2.5,
     "minipaged.sanitizer": 2.75,
     "minipaged.models": 3,
@@ -70,6 +72,7 @@ FRONT_DOOR = 4.5  # `minipaged/__init__.py`
 ONLY: dict[str, tuple[str, ...]] = {
     "minipaged.core": ("minipaged.core",),
     "minipaged.attention": ("minipaged.attention", "minipaged.core.errors"),
+    "minipaged.linear": ("minipaged.linear", "minipaged.attention", "minipaged.core.errors"),
     "minipaged.cache": ("minipaged.cache", "minipaged.core"),
     "minipaged.view": ("minipaged.view", "minipaged.core"),
     "minipaged.oracle.truth": ("minipaged.oracle.truth",),  # a judge shares no line with the judged

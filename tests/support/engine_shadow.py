@@ -24,6 +24,7 @@ from minipaged.core import prefix_hashes
 from minipaged.engine.llm import LLM
 from minipaged.engine.scheduler import Step
 from minipaged.engine.sequence import Sequence as Seq
+from minipaged.linear import PLAIN
 from minipaged.models import Model
 
 EOS = 2
@@ -73,7 +74,8 @@ class Broken(Exception):
 class ShadowDecoder:
     """Checks what it reads, writes what it must, and says what a pure function says."""
 
-    dtype, device = torch.float64, torch.device("cpu")
+    dtype = weight_dtype = torch.float64
+    device, form = torch.device("cpu"), PLAIN
 
     def __init__(self, window: int | None) -> None:
         self.window = window

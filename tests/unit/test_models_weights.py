@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from minipaged.core import ModelError
+from minipaged.linear import PLAIN, form_for
 from minipaged.models import Decoder, ModelConfig
-from minipaged.models.decoder import multiply
 from minipaged.models.weights import WeightReader, read_json, read_safetensors, tensor_shapes
 
 torch.set_num_threads(1)
@@ -53,15 +53,17 @@ def test_weights_that_share_an_input_become_one_product(weights):
     assert fused.is_contiguous()
     for rows in (x, x[:1], x[:0]):
         right = torch.cat([rows @ weights[n].t() for n in names], 1)
-        torch.testing.assert_close(multiply(rows, fused), right)
+        product = form_for(torch.float32, torch.device("cpu")).linear(fused)
+        torch.testing.assert_close(product(rows), right)
     biases = [weights[n.replace("weight", "bias")] for n in names]
     assert torch.equal(reader.bias(*names), torch.cat(biases))
     assert reader.bias("model.layers.1.self_attn.o_proj.weight") is None
 
 
 def test_a_decoder_keeps_nothing_of_the_checkpoint(weights):
-    decoder = Decoder(CONFIG, weights)
-    kept = [decoder.norm, decoder.embedding, decoder.head, decoder.layers[0].mlp_norm]
+    decoder = Decoder(CONFIG, weights, form=PLAIN)
+    products = [decoder.embedding, decoder.head, decoder.layers[0].output]
+    kept = [decoder.norm, decoder.layers[0].mlp_norm, *(product.weight for product in products)]
     given = {tensor.data_ptr() for tensor in weights.values()}
     assert not given & {tensor.data_ptr() for tensor in kept}
 

@@ -1,0 +1,101 @@
+"""Products compiled for a CPU, float32: the weight is kept as the kernel reads it, in panels.
+
+    W [out_size, in_size]  ->  panels [num_panels, in_size, WIDTH]
+
+so that a panel is read from its first number to its last, whatever the number of rows. A row's
+product depends on nothing but the row, to the last bit: not on the other rows, nor on threads.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import Tensor
+
+from minipaged.attention.cpu import num_threads
+from minipaged.linear.kernels import ADD, GATE, STORE, multiply
+from minipaged.linear.microkernels import WIDTH
+
+
+class Packed:
+    """X W^T + b on a CPU, and what is done with it on the way to memory.
+
+    Args:
+        weight: ``[out_size, in_size]`` float32; not kept.
+        bias: ``[out_size]`` float32.
+        finish: what becomes of the product; ``GATE`` takes the first half of ``weight`` for G.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, finish: int = STORE):
+        order = panel_order(len(weight), finish)
+        self.in_size, self.finish = weight.shape[1], finish
+        self.out_size = len(weight) // 2 if finish == GATE else len(weight)
+        self.bias = None if bias is None else padded_rows(bias, order)
+        self._pack(padded_rows(weight, order))
+
+    def _pack(self, weight: Tensor) -> None:
+        """Keep the weight, whose rows are in the order of the panels already."""
+        self.panels = weight.unflatten(0, (-1, WIDTH)).transpose(1, 2).contiguous()
+        self.padded_size, self.nbytes = self.in_size, self.panels.nbytes
+        self._scales = self._offsets = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """See ``plain.Product``."""
+        out = torch.empty(len(x), self.out_size)
+        self._multiply(x, out, self.finish)
+        return out
+
+    def add_to(self, out: Tensor, x: Tensor) -> None:
+        """See ``plain.Product``."""
+        self._multiply(x, out, ADD)
+
+    def rows(self, index: Tensor) -> Tensor:
+        """See ``plain.Product``."""
+        return self.panels[index // WIDTH, :, index % WIDTH]
+
+    def _multiply(self, x: Tensor, out: Tensor, finish: int) -> None:
+        x = x if x.stride(1) == 1 else x.contiguous()
+        multiply(
+            *(x.data_ptr(), x.stride(0), self.in_size),
+            *(self.panels.data_ptr(), self._scales, self._offsets, self.padded_size),
+            0 if self.bias is None else self.bias.data_ptr(),
+            *(out.data_ptr(), out.stride(0), len(x), self.out_size, finish, num_threads()),
+        )
+
+
+def panel_order(num_rows: int, finish: int) -> Tensor:  # [num_panels * WIDTH] int64, -1 for none
+    """Which row of W each place of the panels holds; for a gate, G's and U's halves of a panel."""
+    halves = 2 if finish == GATE else 1
+    size, width = num_rows // halves, WIDTH // halves
+    places = torch.arange(-(-size // width) * width).view(-1, 1, width)
+    places = torch.where(places < size, places, -1).repeat(1, halves, 1)
+    if halves == 2:
+        places[:, 1] += torch.where(places[:, 1] < 0, 0, size)
+    return places.flatten()
+
+
+def padded_rows(x: Tensor, order: Tensor) -> Tensor:
+    """Rows in that order, and zeros where there is none."""
+    rows = x[order.clamp(min=0)]
+    rows[order < 0] = 0
+    return rows
+
+
+class _Packed:
+    @staticmethod
+    def warm_up() -> float:
+        begin = time.perf_counter()
+        Packed(torch.zeros(WIDTH, 1))(torch.zeros(1, 1))
+        return time.perf_counter() - begin
+
+    @staticmethod
+    def linear(weight: Tensor, bias: Tensor | None = None) -> Packed:
+        return Packed(weight, bias)
+
+    @staticmethod
+    def gated(weight: Tensor, bias: Tensor | None = None) -> Packed:
+        return Packed(weight, bias, GATE)
+
+
+PACKED = _Packed()
