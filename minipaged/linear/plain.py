@@ -52,6 +52,15 @@ class Form(Protocol):
         """silu(X G^T) * (X U^T), with G and U the halves of the weight."""
         ...
 
+    def normalise(
+        self,
+        x: Tensor,  # [num_rows, size]
+        weight: Tensor | None,  # [size]
+        epsilon: float,
+    ) -> Tensor:  # [num_rows, size]
+        """The RMS norm of each row: x / sqrt(mean(x**2) + epsilon) * weight."""
+        ...
+
 
 class Linear:
     """X W^T + b, by the library that torch uses."""
@@ -84,6 +93,10 @@ class Gated(Linear):
 
 class _Plain:
     linear, gated = Linear, Gated
+
+    @staticmethod
+    def normalise(x: Tensor, weight: Tensor | None, epsilon: float) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], weight, epsilon)
 
     @staticmethod
     def warm_up() -> float:

@@ -43,7 +43,8 @@ class Quantized(Packed):
 
 
 class _Quantized:
-    warm_up = staticmethod(PACKED.warm_up)  # it is one compiled function
+    warm_up = staticmethod(PACKED.warm_up)  # of the same compiled functions
+    normalise = staticmethod(PACKED.normalise)
 
     @staticmethod
     def linear(weight: Tensor, bias: Tensor | None = None) -> Quantized:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from minipaged.core import InvalidBatch, ModelError
@@ -183,9 +182,10 @@ class Decoder:
             (config.num_heads + config.num_kv_heads, config.num_kv_heads), 1
         )
         if layer.qk_norm is not None:
-            query_key = self._normalise(query_key) * layer.qk_norm
+            rows = self._normalise(query_key.reshape(-1, config.head_dim))
+            query_key = rows.view_as(query_key) * layer.qk_norm
         query_key = rotate(query_key, cos, sin)
         return query_key[:, : config.num_heads], query_key[:, config.num_heads :], value
 
     def _normalise(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:], weight, self.config.rms_norm_eps)
+        return self.form.normalise(x, weight, self.config.rms_norm_eps)

@@ -111,6 +111,18 @@ def test_a_row_depends_on_nothing_else_to_the_last_bit(kind, num_threads, **size
     assert all(torch.equal(a[0], b) for a, b in zip(alone, together[1:-1], strict=True))
 
 
+@given(scale=st.sampled_from([1e-18, 1e-3, 1.0, 1e15]), **problems)
+def test_a_norm_is_that_of_float64_up_to_rounding(scale, **sizes):
+    x, weight, _ = problem(**sizes)
+    x, weight, epsilon = x * scale, weight[0] if sizes["has_bias"] else None, 1e-5
+    right = x.double() / (x.double().square().mean(1, keepdim=True) + epsilon).sqrt()
+    right *= 1 if weight is None else weight
+    out = FORMS["float32"].normalise(x, weight, epsilon)
+    assert ((out - right).abs() <= 1e-6 * right.abs() + 1e-30).all()
+    rows = [FORMS["int8"].normalise(row[None], weight, epsilon)[0] for row in x]
+    assert all(torch.equal(a, b) for a, b in zip(rows, out, strict=True))
+
+
 @pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_no_number_does_not_vanish(kind, value):
