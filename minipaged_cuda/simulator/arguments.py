@@ -16,6 +16,7 @@ import numpy as np
 from .arrays import DeviceArray, Window
 from .errors import Misaligned
 from .memory import Label, Memory
+from .numbers import number
 from .trace import Trace
 
 ALIGNMENT = 256  # bytes; what a device's allocator gives every tensor
@@ -134,10 +135,8 @@ def bind(value: Any, name: str, storages: Storages, trace: Trace) -> Any:
         return _pointer(value, name, storages, trace)
     if is_tensor(value):
         return _array(value, name, storages, trace)
-    if isinstance(value, (bool, np.generic)):
-        return value
-    if isinstance(value, (int, float)):
-        return np.int64(value) if isinstance(value, int) else np.float64(value)
+    if isinstance(value, (bool, int, float, np.generic)):
+        return number(value)
     raise TypeError(
         f"{name} is {value!r}: a kernel takes NumPy arrays, torch tensors, Pointer(tensor) and "
         "numbers"

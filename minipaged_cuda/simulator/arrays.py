@@ -16,9 +16,12 @@ import numpy as np
 
 from .errors import Misaligned, NotAnIndex, OutOfBounds, ReadOnly
 from .memory import Label, Memory, who
+from .numbers import INT64, known, number
 from .order import ATOMIC, DOES, READ, WRITE
 from .places import here
 from .scalars import cast
+
+_FLOATS = (float, np.floating)
 
 
 class Window:
@@ -41,17 +44,20 @@ class Window:
     ) -> None:
         self.label, self.memory, self.items, self.start = label, memory, items, start
         self.extents, self.steps = shape, strides
-        self.dtype, self.itemsize = items.dtype, items.itemsize
+        self.dtype, self.itemsize, self.known = items.dtype, items.itemsize, known(items.dtype)
         self.writable = items.flags.writeable
 
     def __getitem__(self, index: Any) -> Any:
         position, size = self._position(index, READ), self.itemsize
         self.memory.touch(self.label, index, position * size, size, READ)
-        return self.items[position]
+        item, known = self.items[position], self.known
+        return item if known is None else known[int(item)]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         position, size = self._position(index, WRITE), self.itemsize
         self.memory.touch(self.label, index, position * size, size, WRITE)
+        if self.known is not None and isinstance(value, _FLOATS):
+            value = cast(value, self.dtype)
         try:
             self.items[position] = value
         except OverflowError:
@@ -61,9 +67,9 @@ class Window:
         """Replace an element in one step that nobody can come between; returns old and new."""
         position, size = self._position(index, ATOMIC), self.itemsize
         self.memory.touch(self.label, index, position * size, size, ATOMIC)
-        old = self.items[position]
-        self.items[position] = cast(change(old), self.dtype)
-        return old, self.items[position]
+        old = number(self.items[position])
+        new = self.items[position] = cast(change(old), self.dtype)
+        return old, new
 
     def load(self, offset: int, count: int) -> tuple[Any, ...]:
         """`count` elements side by side, in one access.
@@ -73,7 +79,8 @@ class Window:
             Misaligned: The address is not a multiple of the access's size.
         """
         position = self._span(offset, count, READ)
-        return tuple(self.items[position : position + count])
+        items = self.items[position : position + count]
+        return tuple(items) if self.known is None else tuple(self.known[x] for x in items.tolist())
 
     def store(self, offset: int, values: Sequence[Any]) -> None:
         """Write elements side by side, in one access.
@@ -127,7 +134,7 @@ class Window:
         try:
             return operator.index(index)
         except TypeError:
-            what = f"{who()} indexes {self.label.name} with {index!r}"
+            what = f"{who()} indexes {self.label.name} with {index}"
             raise NotAnIndex(f"{what}, which is no integer, at {here()}") from None
 
     def _read_only(self, index: Any, kind: str) -> ReadOnly:
@@ -160,22 +167,22 @@ class DeviceArray(Window):
     @property
     def shape(self) -> tuple[int, ...]:
         """How many elements, in each dimension."""
-        return self.extents
+        return tuple(INT64[n] for n in self.extents)
 
     @property
     def strides(self) -> tuple[int, ...]:
         """In bytes, as in NumPy."""
-        return tuple(step * self.itemsize for step in self.steps)
+        return tuple(INT64[step * self.itemsize] for step in self.steps)
 
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
-        return len(self.extents)
+        return INT64[len(self.extents)]
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return math.prod(self.extents)
+        return INT64[math.prod(self.extents)]
 
     def __len__(self) -> int:
         return self.extents[0]
@@ -191,7 +198,7 @@ class DeviceArray(Window):
             super().__setitem__(index, value)
             return
         view = self._view(index)
-        for i in np.ndindex(view.shape):
+        for i in np.ndindex(view.extents):
             view[i] = value[i] if hasattr(value, "shape") and value.shape else value
 
     def _is_partial(self, index: Any) -> bool:
@@ -202,7 +209,7 @@ class DeviceArray(Window):
     def _view(self, index: Any) -> DeviceArray:
         """The part of the array that an index with slices, or with too few numbers, means."""
         given = index if isinstance(index, tuple) else (index,)
-        given += (slice(None),) * (self.ndim - len(given))
+        given += (slice(None),) * (len(self.extents) - len(given))
         start, shape, steps = self.start, [], []
         for i, extent, step in zip(given, self.extents, self.steps):
             if isinstance(i, slice):

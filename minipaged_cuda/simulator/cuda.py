@@ -21,12 +21,13 @@ from .lanes import WARP_SIZE, Warp
 from .launch import Dim3
 from .meetings import FULL_MASK, barrier, collective, current, gather
 from .memory import Label, LocalMemory, fresh
+from .numbers import INT32, INT64, truth
 from .places import assigned_name, here
 from .scalars import as_dtype, brev, cbrt, clz, ffs, fma, popc, selp
 
 __all__ = ["atomic", "brev", "cbrt", "clz", "ffs", "fma", "popc", "selp", "types"]
 
-warpsize = WARP_SIZE
+warpsize = INT32[WARP_SIZE]
 
 
 class _Index:
@@ -35,9 +36,9 @@ class _Index:
     def __init__(self, read: Any) -> None:
         self._read = read
 
-    x = property(lambda self: self._read(current()).x)
-    y = property(lambda self: self._read(current()).y)
-    z = property(lambda self: self._read(current()).z)
+    x = property(lambda self: INT32[self._read(current()).x])
+    y = property(lambda self: INT32[self._read(current()).y])
+    z = property(lambda self: INT32[self._read(current()).z])
 
 
 threadIdx = _Index(lambda lane: lane.thread_index)  # noqa: N816  # CUDA's names
@@ -48,7 +49,7 @@ gridDim = _Index(lambda lane: lane.cta.launch.grid)  # noqa: N816
 
 def __getattr__(name: str) -> Any:
     """`laneid`, which every thread reads for itself, and the types."""
-    return current().index if name == "laneid" else getattr(types, name)
+    return INT32[current().index] if name == "laneid" else getattr(types, name)
 
 
 def grid(ndim: int) -> Any:
@@ -69,7 +70,7 @@ def _place(cta: int, size: int, thread: int) -> int:
 
 
 def _first(ndim: int, sizes: Dim3) -> Any:
-    return sizes.x if ndim == 1 else tuple(sizes[:ndim])
+    return INT64[sizes.x] if ndim == 1 else tuple(INT64[n] for n in sizes[: int(ndim)])
 
 
 # -- barriers and fences ---------------------------------------------------------------------------
@@ -80,19 +81,19 @@ def syncthreads() -> None:
     barrier("syncthreads", None, lambda values: None)
 
 
-def syncthreads_count(predicate: Any) -> int:
+def syncthreads_count(predicate: Any) -> Any:
     """Wait for all threads; for how many of them the predicate is true."""
-    return barrier("syncthreads_count", bool(predicate), sum)
+    return INT32[barrier("syncthreads_count", bool(predicate), sum)]
 
 
-def syncthreads_and(predicate: Any) -> int:
-    """Wait for all threads; whether the predicate is true for all."""
-    return barrier("syncthreads_and", bool(predicate), lambda values: int(all(values)))
+def syncthreads_and(predicate: Any) -> Any:
+    """Wait for all threads; 1 if the predicate is true for all, else 0."""
+    return INT32[barrier("syncthreads_and", bool(predicate), lambda values: int(all(values)))]
 
 
-def syncthreads_or(predicate: Any) -> int:
-    """Wait for all threads; whether the predicate is true for any."""
-    return barrier("syncthreads_or", bool(predicate), lambda values: int(any(values)))
+def syncthreads_or(predicate: Any) -> Any:
+    """Wait for all threads; 1 if the predicate is true for any, else 0."""
+    return INT32[barrier("syncthreads_or", bool(predicate), lambda values: int(any(values)))]
 
 
 def syncwarp(mask: int = FULL_MASK) -> None:
@@ -160,19 +161,20 @@ def _vote(kind: str, mask: int, value: Any, count: Any) -> Any:
     return collective(kind, mask, value, lambda lanes: dict.fromkeys(lanes, count(lanes)))
 
 
-def all_sync(mask: int, predicate: Any) -> bool:
+def all_sync(mask: int, predicate: Any) -> Any:
     """Whether the predicate is true in all lanes."""
-    return _vote("all_sync", mask, bool(predicate), lambda lanes: all(lanes.values()))
+    return truth(_vote("all_sync", mask, bool(predicate), lambda lanes: all(lanes.values())))
 
 
-def any_sync(mask: int, predicate: Any) -> bool:
+def any_sync(mask: int, predicate: Any) -> Any:
     """Whether the predicate is true in any lane."""
-    return _vote("any_sync", mask, bool(predicate), lambda lanes: any(lanes.values()))
+    return truth(_vote("any_sync", mask, bool(predicate), lambda lanes: any(lanes.values())))
 
 
-def eq_sync(mask: int, predicate: Any) -> bool:
+def eq_sync(mask: int, predicate: Any) -> Any:
     """Whether the predicate is the same in all lanes."""
-    return _vote("eq_sync", mask, bool(predicate), lambda lanes: len(set(lanes.values())) == 1)
+    same = _vote("eq_sync", mask, bool(predicate), lambda lanes: len(set(lanes.values())) == 1)
+    return truth(same)
 
 
 def ballot_sync(mask: int, predicate: Any) -> np.int32:
@@ -190,24 +192,24 @@ def match_any_sync(mask: int, value: Any) -> np.int32:
     return collective("match_any_sync", mask, value, group)
 
 
-def match_all_sync(mask: int, value: Any) -> tuple[np.int32, bool]:
+def match_all_sync(mask: int, value: Any) -> tuple[np.int32, Any]:
     """The lanes as bits and True, if all have one value; else 0 and False."""
 
-    def agree(lanes: dict[int, Any]) -> tuple[np.int32, bool]:
+    def agree(lanes: dict[int, Any]) -> tuple[np.int32, Any]:
         equal = len(set(lanes.values())) == 1
-        return _where(dict.fromkeys(lanes, equal)), equal
+        return _where(dict.fromkeys(lanes, equal)), truth(equal)
 
     return _vote("match_all_sync", mask, value, agree)
 
 
-def activemask() -> np.int32:
+def activemask() -> np.uint32:
     """The lanes that are here together, as bits."""
-    return _where({lane.index: True for lane in gather()})
+    return types.cast(_where({lane.index: True for lane in gather()}), np.dtype(np.uint32))
 
 
-def lanemask_lt() -> np.int32:
+def lanemask_lt() -> np.uint32:
     """The lanes below this one, as bits."""
-    return np.int32((1 << current().index) - 1)
+    return types.cast((1 << current().index) - 1, np.dtype(np.uint32))
 
 
 def _where(lanes: dict[int, Any]) -> np.int32:

@@ -8,13 +8,36 @@ from typing import Any
 
 import numpy as np
 
+from . import numbers
+
 
 def cast(value: Any, dtype: np.dtype) -> Any:
-    """`value` as a scalar of `dtype`; integers that do not fit lose their upper bits."""
-    try:
+    """`value` as a number of `dtype`.
+
+    Integers that do not fit lose their upper bits; a float becomes the nearest integer that there
+    is, towards zero, and NaN becomes 0.
+    """
+    known = numbers.known(dtype)
+    if known is None:
         return dtype.type(value)
-    except OverflowError:
-        return np.array(int(value) & 0xFFFFFFFFFFFFFFFF, np.uint64).astype(dtype)[()]
+    if dtype.kind == "b":
+        return numbers.truth(value)
+    if isinstance(value, (float, np.floating)):
+        value = _truncated(value, dtype)
+    bits = 8 * dtype.itemsize
+    value = int(value) & ((1 << bits) - 1)
+    return known[value - (value >> bits - 1 << bits) if dtype.kind == "i" else value]
+
+
+def _truncated(value: Any, dtype: np.dtype) -> int:
+    """What a card's conversion makes of a float: it knows 16, 32 and 64 bits."""
+    bits = max(16, 8 * dtype.itemsize)
+    low, high = 0, (1 << bits) - 1
+    if dtype.kind == "i":
+        low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+    if value != value:
+        return 0
+    return high if value >= high else low if value <= low else int(value)
 
 
 class ScalarType:
@@ -22,9 +45,15 @@ class ScalarType:
 
     def __init__(self, name: str) -> None:
         self.dtype = np.dtype(name)  # what np.dtype(self) returns
+        known = numbers.known(self.dtype)
+        self.known = {} if known is None else known
 
     def __call__(self, value: Any) -> Any:
         """`value` in this type."""
+        if value.__class__ in numbers.WHOLE:
+            number = self.known.get(int(value))
+            if number is not None:
+                return number
         return cast(value, self.dtype)
 
     def __repr__(self) -> str:
@@ -62,38 +91,42 @@ def as_dtype(kind: Any) -> np.dtype:
 
 
 def _bits(value: Any) -> tuple[int, int]:
-    """An integer's bits, and how many there are; a Python integer has 64, as in Numba."""
+    """A whole number's bits, and how many there are; a Python integer has 64, as in Numba."""
     width = 8 * getattr(value, "itemsize", 8)
     return int(value) & ((1 << width) - 1), width
 
 
-def popc(value: Any) -> int:
+def _like(value: Any, result: int) -> Any:
+    return cast(result, getattr(value, "dtype", np.dtype(np.int64)))
+
+
+def popc(value: Any) -> Any:
     """How many bits are 1."""
-    return _bits(value)[0].bit_count()
+    return _like(value, _bits(value)[0].bit_count())
 
 
 def brev(value: Any) -> Any:
-    """The bits in reverse order."""
-    bits, width = _bits(value)
-    dtype = getattr(value, "dtype", np.dtype(np.uint64))
-    return cast(int(f"{bits:0{width}b}"[::-1], 2), dtype)
+    """The bits in reverse order: of a uint64, or else of the lower 32."""
+    width = 64 if value.__class__ is numbers.UInt64 else 32
+    bits = int(value) & ((1 << width) - 1)
+    return cast(int(f"{bits:0{width}b}"[::-1], 2), np.dtype(f"u{width // 8}"))
 
 
-def clz(value: Any) -> int:
+def clz(value: Any) -> Any:
     """How many bits above the highest 1 are 0."""
     bits, width = _bits(value)
-    return width - bits.bit_length()
+    return _like(value, width - bits.bit_length())
 
 
-def ffs(value: Any) -> int:
+def ffs(value: Any) -> Any:
     """The place of the lowest 1, counted from 1; 0 where there is none."""
     bits, _ = _bits(value)
-    return (bits & -bits).bit_length()
+    return cast((bits & -bits).bit_length(), np.dtype(np.uint32))
 
 
 def cbrt(value: Any) -> Any:
     """The cube root."""
-    return np.cbrt(value)
+    return np.cbrt(value if isinstance(value, np.floating) else np.float64(value))
 
 
 def selp(predicate: Any, a: Any, b: Any) -> Any:
@@ -106,22 +139,11 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 
     In float32 the sum is rounded to float64 before, which changes the last bit in rare cases.
     """
-    dtype = np.result_type(a, b, c)
-    if dtype != np.float64 or not all(_math.isfinite(x) for x in (a, b, c)):
-        return dtype.type(np.float64(a) * np.float64(b) + np.float64(c))
+    if {x.__class__ for x in (a, b, c)} <= {np.float16, np.float32}:
+        return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+    if not all(_math.isfinite(x) for x in (a, b, c)):
+        return np.float64(a) * np.float64(b) + np.float64(c)
     try:
         return np.float64(float(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))))
     except OverflowError:
         return np.float64(a) * np.float64(b) + np.float64(c)
-
-
-class Math:
-    """`math` as compiled: float32 stays float32, and what has no value is inf or NaN."""
-
-    _NUMPY = (
-        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt"),
-        *("sin", "cos", "tan", "sinh", "cosh", "tanh"),
-    )
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np if name in self._NUMPY else _math, name)

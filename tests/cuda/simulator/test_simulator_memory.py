@@ -16,6 +16,7 @@ from minipaged_cuda.simulator import (
     Simulator,
     cuda,
 )
+from minipaged_cuda.simulator.numbers import Bool, Int32
 
 
 def run(kernel, *arguments, grid=1, num_threads=1, **options):
@@ -86,7 +87,7 @@ def test_numbers_are_numbas():
     kinds = []
     arguments = 3, 2.5, np.int32(3), np.float32(2.5), True
     run(lambda a, b, c, d, e: kinds.extend(map(type, (a, b, c, d, e))), *arguments)
-    assert kinds == [np.int64, np.float64, np.int32, np.float32, bool]
+    assert kinds == [np.int64, np.float64, Int32, np.float32, Bool]
 
 
 def test_integers_wrap():
