@@ -61,7 +61,9 @@ def generate(
     sanitize: Annotated[
         bool, Option("--sanitize", help="Judge every read and write of the cache; slower.")
     ] = False,
-    dtype: Annotated[str | None, Option(help="Of weights and cache, such as bfloat16.")] = None,
+    dtype: Annotated[
+        str | None, Option(help="Of weights and cache, such as bfloat16; int8: of weights alone.")
+    ] = None,
     device: Annotated[str | None, Option(help="'cpu' or 'cuda'; the default looks.")] = None,
 ) -> None:
     """Continue one or more texts with a language model."""

@@ -94,7 +94,8 @@ class _Packed:
     def normalise(x: Tensor, weight: Tensor | None, epsilon: float) -> Tensor:
         out, x = torch.empty(x.shape), x if x.stride(1) == 1 else x.contiguous()
         scale = 0 if weight is None else weight.data_ptr()
-        normalise(x.data_ptr(), x.stride(0), *x.shape, scale, epsilon, out.data_ptr())
+        sizes = x.stride(0), len(x), x.shape[1]
+        normalise(x.data_ptr(), *sizes, scale, epsilon, out.data_ptr())
         return out
 
     @staticmethod
