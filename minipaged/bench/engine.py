@@ -1,120 +1,100 @@
-"""The engine beside its peer on the same work, in turns; reports medians, spread and ratios."""
+"""Engines on the same work, in turns (A B A B); what their figures say is decided elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from statistics import median
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
 
+from .costs import Costs
+from .measures import TESTS, Sample
+from .stats import Figure
 from .work import Work
-from .worker import Timing, Worker
+from .worker import Declined, Failed, Worker
 
-TESTS = ("single", "mixed", "prefix")
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One number of one engine: the median of several rounds, and how far they lay apart."""
-
-    test: str
-    engine: str
-    unit: str  # "tok/s": larger is better; "ms" and "x": as they say
-    values: tuple[float, ...]
-    share: float  # the smallest part of the CPU that any round got
-
-    @property
-    def median(self) -> float:
-        """The figure to quote."""
-        return median(self.values)
-
-    @property
-    def spread(self) -> float:
-        """Largest over smallest, minus 1."""
-        return max(self.values) / min(self.values) - 1
+Say = Callable[[str], None]
+OURS = "minipaged"
+PAUSE = 0.25  # seconds: threads of the one before that wait by spinning have gone to sleep
 
 
-def measure(
-    workers: list[Worker], work: Work, tests: list[str], rounds: int, say: Callable[[str], None]
-) -> list[Figure]:
-    """Run every test on every worker, one worker after the other, ``rounds`` times.
+class Measurement:
+    """The samples of one test, as the rounds go by.
 
-    The first round warms up and does not count.
+    A peer that declines or fails is left out of the rest, and ``notes`` say so; if ours fails,
+    that comes through.
     """
-    figures: list[Figure] = []
-    for test in tests:
-        samples: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+
+    def __init__(self, test: str, workers: Sequence[Worker], costs: dict[str, Costs]):
+        self.test, self.workers, self.costs = test, list(workers), costs
+        self.samples: dict[tuple[str, str, str], list[Sample]] = {}
+        self.notes: list[str] = []
+
+    def run(self, work: Work, rounds: int, say: Say) -> None:
+        """One round that warms up, and those that count."""
         for i in range(rounds + 1):
-            for worker in workers:
-                say(f"{test}: {worker.name}, " + (f"round {i} of {rounds}" if i else "warm-up"))
-                for name, unit, value, share in _MEASURES[test](worker, work):
+            for worker in list(self.workers):
+                turn = f"round {i} of {rounds}" if i else "warm-up"
+                say(f"{self.test}: {worker.name}, {turn}")
+                time.sleep(PAUSE)
+                for sample in self._ask(worker, work):
                     if i:
-                        samples.setdefault((name, worker.name, unit), []).append((value, share))
-        for (name, engine, unit), pairs in samples.items():
-            values, shares = zip(*pairs)
-            figures.append(Figure(name, engine, unit, values, min(shares)))
-    return figures
+                        key = sample.test, sample.unit, worker.name
+                        self.samples.setdefault(key, []).append(sample)
+
+    def figures(self) -> list[Figure]:
+        """Those of a test and unit together, ours first; each says how far its tokens are ours."""
+        order = list(dict.fromkeys((test, unit) for test, unit, _ in self.samples))
+        names = [w.name for w in self.workers]
+        keys = [(t, u, name) for t, u in order for name in names if (t, u, name) in self.samples]
+        return [self._figure(*key) for key in keys]
+
+    def _figure(self, test: str, unit: str, name: str) -> Figure:
+        samples = self.samples[test, unit, name]
+        last = samples[-1]
+        ours = self.samples.get((test, unit, OURS))
+        note = last.note
+        if last.outputs and ours and name != OURS:
+            note = agreement(ours[-1].outputs or [], last.outputs)
+        values = tuple(sample.value for sample in samples)
+        return Figure(test, name, unit, values, min(s.share for s in samples), last.limit, note)
+
+    def _ask(self, worker: Worker, work: Work) -> list[Sample]:
+        try:
+            return TESTS[self.test](worker, work, self.costs[worker.name])
+        except (Declined, Failed) as error:
+            if isinstance(error, Failed) and worker.name == OURS:
+                raise
+            self.workers.remove(worker)
+            self.notes.append(f"{self.test}: without {worker.name}: {_last_line(error)}")
+            return []
 
 
-def ratios(figures: list[Figure], ours: str = "minipaged") -> list[tuple[str, str, float | None]]:
-    """For each test and peer, how many times better we are; None if the spread swallows it."""
-    rows = []
-    for figure in figures:
-        own = next(f for f in figures if f.test == figure.test and f.engine == ours)
-        if figure.engine != ours:
-            better = own.median / figure.median
-            better = 1 / better if figure.unit == "ms" else better
-            clear = abs(better - 1) > max(own.spread, figure.spread) / 2
-            rows.append((figure.test, figure.engine, better if clear else None))
-    return rows
+def agreement(ours: list[list[int]], theirs: list[list[int]]) -> str:
+    """How many tokens are the same, up to the first that is not, over all outputs."""
+    same = sum(_num_same(a, b) for a, b in zip(ours, theirs))
+    return f"the first {same} of {sum(map(len, ours))} tokens are {OURS}'s"
 
 
-Measures = list[tuple[str, str, float, float]]  # name, unit, value, share of the CPU
-
-
-def _single(worker: Worker, work: Work) -> Measures:
-    """Decode speed without the prompt: the time of all tokens less that of the first."""
-    count = work.single[1]
-    first, whole = worker.call("single", 1), worker.call("single", count)
-    _expect(worker, len(whole.value) == count and whole.value[0] == first.value[0], whole)
-    speed = (count - 1) / (whole.seconds - first.seconds)
-    return [
-        ("single request, greedy decode", "tok/s", speed, whole.share),
-        ("single request, time to first token", "ms", first.seconds * 1e3, first.share),
+def loading(workers: Sequence[Worker]) -> list[Figure]:
+    """Seconds until each was there, what of that it compiled, and the memory it took in the end."""
+    figures = [
+        Figure("loading", w.name, "s", (w.load_seconds,), note=f"{w.version}, {w.precision}")
+        for w in workers
+    ]
+    figures += [
+        Figure("of that compiling", w.name, "s", (w.compile_seconds,))
+        for w in workers
+        if w.compile_seconds is not None
+    ]
+    return figures + [
+        Figure("peak memory of the process", w.name, "MB", (w.peak_bytes / 1e6,))
+        for w in workers
+        if w.peak_bytes
     ]
 
 
-def _mixed(worker: Worker, work: Work) -> Measures:
-    timing = worker.call("mixed")
-    _expect(worker, timing.value == work.num_mixed_outputs, timing)
-    speed = timing.value / timing.seconds
-    return [(f"{len(work.mixed)} mixed requests, output", "tok/s", speed, timing.share)]
+def _num_same(a: list[int], b: list[int]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
 
-def _prefix(worker: Worker, work: Work) -> Measures:
-    """Time to first token of requests that share a prefix, computed and found."""
-    cold = [worker.call("first_token", suffix, False) for suffix in work.suffixes]
-    worker.call("first_token", work.suffixes[0], True)  # leaves the prefix behind
-    warm = [worker.call("first_token", suffix, True) for suffix in work.suffixes]
-    same = sum(a.value == b.value for a, b in zip(cold, warm))
-    _expect(worker, same >= len(cold) - 1, warm[0])
-    cold_ms, warm_ms = (median(t.seconds for t in ts) * 1e3 for ts in (cold, warm))
-    share = min(t.share for t in cold)
-    return [
-        ("shared prefix, time to first token, cold", "ms", cold_ms, share),
-        ("shared prefix, time to first token, warm", "ms", warm_ms, share),
-        ("shared prefix, cold / warm", "x", cold_ms / warm_ms, share),
-    ]
-
-
-_MEASURES: dict[str, Callable[[Worker, Work], Measures]] = {
-    "single": _single,
-    "mixed": _mixed,
-    "prefix": _prefix,
-}
-
-
-def _expect(worker: Worker, right: bool, timing: Timing) -> None:
-    if not right:
-        value: Any = timing.value
-        raise RuntimeError(f"{worker.name} did not do the work it was given: {value!r:.200}")
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

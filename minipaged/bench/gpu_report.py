@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
+from rich.console import Console
+from rich.table import Table
 
 from minipaged.engine.devices import executor_for
 from minipaged.engine.llm import LLM
@@ -71,6 +74,24 @@ def _sections(clock: Clock, llm: LLM, sizes: Sizes, say: Say) -> list[Section]:
     generating = measure_generation(clock, models, rate, sizes)
     say("launching")
     return [copying, attending, generating, measure_launches(clock, attention, dtype, sizes)]
+
+
+def show(out: Console, heads: list[str], sections: list[Section]) -> None:
+    """The report on a terminal."""
+    for head in heads:
+        out.print(head)
+    for section in sections:
+        table = Table(*section.columns, title=section.title, title_justify="left")
+        for row in section.rows:
+            table.add_row(*row)
+        out.print(table)
+
+
+def to_json(heads: list[str], sections: list[Section]) -> str:
+    """The report for a program: each row under its columns' names."""
+    tables = {s.title: [dict(zip(s.columns, row)) for row in s.rows] for s in sections}
+    content = {"command": "gpu", "machine": heads, "tables": tables}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def markdown(heads: list[str], sections: list[Section]) -> str:

@@ -1,7 +1,6 @@
-"""One engine in a process of its own, told what to do and timed over a pipe.
+"""The side that asks: starts an engine in a process and a Python of its own, and times its calls.
 
-``Worker`` is the side that asks; ``python -m minipaged.bench.worker NAME MODEL DTYPE`` the one
-that answers, a line of JSON for a line of JSON.
+The side that answers is ``peers/serve.py``. Knows no engine.
 """
 
 from __future__ import annotations
@@ -9,13 +8,26 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minipaged.threads import CPUS, pinned_environment
+
+from .share import share_of
+
+PEERS = Path(__file__).parent / "peers"
+QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+class Declined(Exception):
+    """The engine cannot do this work; the message says why."""
+
+
+class Failed(RuntimeError):
+    """The engine's process failed or ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,90 +38,93 @@ class Timing:
     seconds: float
     cpu_seconds: float
     waiting_seconds: float  # its threads were ready to run, but others had the processor
+    peak_bytes: int | None = None  # the most memory its process has held so far
 
     @property
     def share(self) -> float:
         """Part of the processor time that it asked for and got: 1.0 is undisturbed."""
-        return self.cpu_seconds / (self.cpu_seconds + self.waiting_seconds)
+        return share_of(self.cpu_seconds, self.waiting_seconds)
 
 
 class Worker:
-    """Starts an engine in its own process, with its threads pinned, and times calls of it."""
+    """One engine, loaded.
 
-    def __init__(self, name: str, model: str, dtype: str, python: str | None = None):
-        self.name = name
-        command = [python or sys.executable, "-m", __name__, name, model, dtype]
+    Args:
+        name: what to call it in the report.
+        adapter: ``FILE.py:CLASS``; a file name without a directory is one of ``peers/``.
+        options: handed to the adapter.
+        python: the interpreter that has the engine.
+        environment: variables that must be set before it starts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        adapter: str,
+        options: Mapping[str, Any],
+        python: str,
+        environment: Mapping[str, str] | None = None,
+    ):
+        self.name, self.peak_bytes = name, 0
         self._process = subprocess.Popen(
-            command,
+            [python, str(PEERS / "serve.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **_environment()},
+            env={**os.environ, **pinned_environment(), **QUIET, **(environment or {})},
         )
-        ready = self._read()
-        self.version: str = ready["version"]
+        options = {"cpus": CPUS, "threads": len(CPUS), **options}
+        try:
+            ready = self._ask({"adapter": str(PEERS / adapter), "options": options})
+        except BaseException:
+            self.close()
+            raise
+        self.version: str = ready["version"] or name
+        self.precision: str = ready["precision"] or "unknown precision"
+        self.weight_bytes: float = ready["weight_bytes"] or 4
+        self.kv_bytes: float = ready["kv_bytes"] or 4
         self.load_seconds: float = ready["seconds"]
+        self.compile_seconds: float | None = ready["compile_seconds"]
 
-    def call(self, method: str, *args: Any) -> Timing:
-        """Run one method of the adapter; the time is taken inside the worker."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([method, *args]) + "\n")
-        self._process.stdin.flush()
-        return Timing(**self._read())
+    def call(self, method: str, *arguments: Any) -> Timing:
+        """Run one method of the adapter; the time is taken inside its process.
+
+        Raises:
+            Declined: it has no such thing.
+            Failed: it failed; the message has its traceback.
+        """
+        timing = Timing(**self._ask([method, *arguments]))
+        self.peak_bytes = max(self.peak_bytes, timing.peak_bytes or 0)
+        return timing
 
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-
-    def _read(self) -> dict[str, Any]:
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        self._process.stdout.close()
+
+    def _ask(self, question: Any) -> dict[str, Any]:
+        pipe_in, pipe_out = self._process.stdin, self._process.stdout
+        assert pipe_in is not None
+        assert pipe_out is not None
+        try:
+            pipe_in.write(json.dumps(question) + "\n")
+            pipe_in.flush()
+            line = pipe_out.readline()
+        except BrokenPipeError:
+            line = ""
         if not line:
-            raise RuntimeError(f"{self.name} ended with exit code {self._process.wait()}")
-        return json.loads(line)
-
-
-def _environment() -> dict[str, str]:
-    """The worker's threads are pinned, and it may use what we might before ours were."""
-    cpus = ",".join(map(str, CPUS))
-    quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return {**pinned_environment(), **quiet, "MINIPAGED_BENCH_CPUS": cpus}
-
-
-def _answer(name: str, model: str, dtype: str) -> None:
-    """Load the engine, then call its methods as they are asked for."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, map(int, os.environ["MINIPAGED_BENCH_CPUS"].split(",")))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
-    from .adapters import ADAPTERS
-
-    def answer(**fields: Any) -> None:
-        answers.write(json.dumps(fields) + "\n")
-        answers.flush()
-
-    started = time.perf_counter()
-    adapter = ADAPTERS[name](model, dtype)
-    answer(version=adapter.version, seconds=time.perf_counter() - started)
-    for line in sys.stdin:
-        method, *args = json.loads(line)
-        wall, cpu, waiting = time.perf_counter(), time.process_time(), _waiting_seconds()
-        value = getattr(adapter, method)(*args)
-        answer(
-            value=value,
-            seconds=time.perf_counter() - wall,
-            cpu_seconds=time.process_time() - cpu,
-            waiting_seconds=_waiting_seconds() - waiting,
-        )
-
-
-def _waiting_seconds() -> float:
-    """How long the threads of this process waited for a processor; 0 where nobody counts it."""
-    files = Path("/proc/self/task").glob("*/schedstat")
-    return sum(int(file.read_text().split()[1]) for file in files) / 1e9
-
-
-if __name__ == "__main__":
-    _answer(*sys.argv[1:])
+            raise Failed(f"{self.name} ended with exit code {self._process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failed(f"{self.name} failed:\n{answer['error']}")
+        if "declined" in answer:
+            raise Declined(answer["declined"])
+        return answer
