@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import cache
+from typing import Any
 
 import numba
 import numpy as np
@@ -60,28 +61,49 @@ def cpu_paged_attention(
     check_shapes(query, key_cache, value_cache, *batch, alibi_slopes, sinks, k_scale, v_scale)
     check_options(window, softcap)
     _check_caches(key_cache, value_cache)
-    (num_tokens, num_heads, _), value_head_dim = query.shape, value_cache.shape[3]
-    dtype, num_kv_heads = compute_dtype(query, key_cache), key_cache.shape[2]
+    dtype, num_heads, num_kv_heads = compute_dtype(query, key_cache), *_heads(query, key_cache)
     queries = query.to(dtype)
     queries = queries if queries.stride(2) == 1 else queries.contiguous()
-    out = torch.zeros(num_tokens, num_heads, value_head_dim, dtype=dtype)
-    lse = torch.full((num_tokens, num_heads), -torch.inf, dtype=dtype)
+    out = torch.zeros(*query.shape[:2], value_cache.shape[3], dtype=dtype)
+    lse = torch.full(query.shape[:2], -torch.inf, dtype=dtype)
     tensors = [queries, key_cache, value_cache, out, lse]
     tensors += [tensor.contiguous() for tensor in batch]
     tensors += [_vector(x, num_heads, dtype) for x in (alibi_slopes, sinks)]
     tensors += [_vector(x, num_kv_heads, dtype) for x in (k_scale, v_scale)]
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-    strides = queries.stride()[:2] + key_cache.stride()[:3] + value_cache.stride()[:3]
-    sizes = (*query.shape, value_head_dim, *key_cache.shape[:3], *block_tables.shape)
-    plan = (0,) * 7
-    problem = (*addresses, *strides, *sizes, causal, window or 0, *plan, scale, softcap or 0.0)
-    problem = np.array([problem], cpu_plan.PROBLEM)
-    worker = cpu_kernels.worker(_STORED[key_cache.dtype], _STORED[dtype])
-    if not cpu_plan.attend(problem, worker.address, num_threads()):
-        list(walk(num_tokens, key_cache.shape, *batch, window))  # this says what is wrong
+    problem = problem_of(tensors, causal=causal, window=window, scale=scale, softcap=softcap)
+    if not cpu_plan.attend(problem, worker_address(key_cache.dtype, dtype), num_threads()):
+        list(walk(len(query), key_cache.shape, *batch, window))  # this says what is wrong
         raise AssertionError("the compiled check and the readable one disagree")
     out = out.to(query.dtype)
     return (out, lse) if return_lse else out
+
+
+def problem_of(
+    tensors: list[Tensor | None],  # in the order of the first fields of `cpu_plan.PROBLEM`
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    scale: float,
+    softcap: float | None = None,
+) -> np.ndarray:  # [1] cpu_plan.PROBLEM
+    """A call as the compiled loops read it: addresses, which keep nothing alive, and numbers."""
+    query, key_cache, value_cache, *_ = given = [x for x in tensors if x is not None]
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    strides = query.stride()[:2] + key_cache.stride()[:3] + value_cache.stride()[:3]
+    sizes = (*query.shape, value_cache.shape[3], *key_cache.shape[:3], *given[5].shape)
+    plan = (0,) * 7
+    problem = (*addresses, *strides, *sizes, causal, window or 0, *plan, scale, softcap or 0.0)
+    return np.array([problem], cpu_plan.PROBLEM)
+
+
+def worker_address(stored: torch.dtype, computed: torch.dtype) -> int:
+    """The compiled worker for a cache of one type and sums of another."""
+    worker: Any = cpu_kernels.worker(_STORED[stored], _STORED[computed])
+    return worker.address
+
+
+def _heads(query: Tensor, key_cache: Tensor) -> tuple[int, int]:
+    return query.shape[1], key_cache.shape[2]
 
 
 def cpu_write_kv(

@@ -57,7 +57,7 @@ class KVCache:
         sanitize: bool = False,
         write_kv: Callable[..., None] = write_kv,
     ):
-        self._write_kv = write_kv
+        self.write_kv = write_kv
 
         def storage(dim: int) -> Tensor:
             shape = (num_layers, num_blocks, num_kv_heads, block_size, dim)
@@ -78,7 +78,7 @@ class KVCache:
         slot_mapping: Tensor,  # [num_tokens] int64
     ) -> None:
         """Store each token's K and V of one layer in its slot."""
-        self._write_kv(key, value, self.key[layer], self.value[layer], slot_mapping)
+        self.write_kv(key, value, self.key[layer], self.value[layer], slot_mapping)
 
     def gather(
         self, layer: int, block_ids: Sequence[int], num_tokens: int

@@ -54,14 +54,20 @@ class Packed:
         """See ``plain.Product``."""
         return self.panels[index // WIDTH, :, index % WIDTH]
 
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """The sizes and addresses that ``kernels.multiply`` wants, in its order."""
+        bias = 0 if self.bias is None else self.bias.data_ptr()
+        weights = self.panels.data_ptr(), self._scales, self._offsets, self.padded_size
+        return self.in_size, *weights, bias, self.out_size
+
     def _multiply(self, x: Tensor, out: Tensor, finish: int) -> None:
         x = x if x.stride(1) == 1 else x.contiguous()
-        multiply(
-            *(x.data_ptr(), x.stride(0), self.in_size),
-            *(self.panels.data_ptr(), self._scales, self._offsets, self.padded_size),
-            0 if self.bias is None else self.bias.data_ptr(),
-            *(out.data_ptr(), out.stride(0), len(x), self.out_size, finish, num_threads()),
-        )
+        *weights, bias, out_size = self.addresses
+        from_x = x.data_ptr(), x.stride(0), *weights, bias
+        to_out = out.data_ptr(), out.stride(0), len(x), out_size, finish
+        arguments: tuple[int, ...] = (*from_x, *to_out, num_threads())
+        multiply(*arguments)
 
 
 def panel_order(num_rows: int, finish: int) -> Tensor:  # [num_panels * WIDTH] int64, -1 for none

@@ -39,7 +39,7 @@ class Quantized(Packed):
         panel, place = index // WIDTH, index % WIDTH
         whole = self.panels[panel, :, place].flatten(1).float()
         scales = self.scales[panel, :, place].repeat_interleave(GROUP, 1)
-        return (whole * scales)[:, : self.in_size]
+        return (whole * scales)[:, : self.in_size].contiguous()
 
 
 class _Quantized:

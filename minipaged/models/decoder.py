@@ -25,6 +25,8 @@ from .weights import WeightReader
 if TYPE_CHECKING:
     from minipaged.cache import KVCache, PagedBatch
 
+    from .cpu_step import CompiledStep
+
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -122,6 +124,7 @@ class Decoder:
         self.norm = reader.tensor("model.norm.weight")
         name = "model.embed_tokens.weight"
         is_tied = config.tie_word_embeddings
+        self._step: CompiledStep | None = None
         self.head = self.form.linear(reader.tensor(name if is_tied else "lm_head.weight"))
         self.embedding = self.head if is_tied else PLAIN.linear(reader.tensor(name))
 
@@ -142,6 +145,8 @@ class Decoder:
             InvalidBatch: ``attention`` returned no tensor, or one of another shape or dtype.
         """
         hidden = self.embedding.rows(token_ids)
+        if self._run_compiled(hidden, batch, cache, attention):
+            return hidden
         angles = rotary_angles(batch.positions, self.frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, *angles)
@@ -170,6 +175,19 @@ class Decoder:
         """Scores of every next token after each row."""
         scores = self.head(self._normalise(hidden, self.norm))
         return scores.to(torch.promote_types(self.dtype, torch.float32))
+
+    def _run_compiled(
+        self, hidden: Tensor, batch: PagedBatch, cache: KVCache, attention: Callable[..., Tensor]
+    ) -> bool:
+        """Run all layers in one call, if there is one for all that they need."""
+        if self.form is PLAIN:
+            return False
+        from .cpu_step import CompiledStep
+
+        if not CompiledStep.can_run(self, cache, attention):
+            return False
+        self._step = self._step or CompiledStep(self)
+        return self._step(hidden, batch, cache)
 
     def _project(
         self, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor

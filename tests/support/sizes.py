@@ -37,7 +37,7 @@ PARTS = (
         skip=("cpu",),  # the compiled path is fast, not a reference
     ),
     Part("engine", ("minipaged/engine",), budget=2000),
-    Part("models", ("minipaged/models",), budget=2000),
+    Part("models", ("minipaged/models",), budget=2000, skip=("cpu",)),
 )
 
 
