@@ -9,6 +9,7 @@ product depends on nothing but the row, to the last bit: not on the other rows, 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +67,7 @@ class Packed:
         *weights, bias, out_size = self.addresses
         from_x = x.data_ptr(), x.stride(0), *weights, bias
         to_out = out.data_ptr(), out.stride(0), len(x), out_size, finish
-        arguments: tuple[int, ...] = (*from_x, *to_out, num_threads())
+        arguments: Any = (*from_x, *to_out, num_threads())
         multiply(*arguments)
 
 
