@@ -17,6 +17,7 @@ from minipaged.engine import devices
 from minipaged.engine.executor import Executor
 from minipaged.engine.llm import LLM
 from minipaged.engine.params import BeamSearchParams, SamplingParams
+from minipaged.linear import PLAIN
 from minipaged_cuda.buckets import Bucket
 from minipaged_cuda.executor import CudaExecutor
 from support.cuda_device import NAME, DeviceTensor, FakeDevice, WaitsInGraph
@@ -131,8 +132,8 @@ def weights(decoder) -> list[DeviceTensor]:
                 found.append(value)
             elif isinstance(value, list):
                 todo += [{f: getattr(layer, f) for f in layer.__slots__} for layer in value]
-            elif isinstance(value, tuple):
-                todo.append(value._asdict() if hasattr(value, "_asdict") else {})
+            elif isinstance(value, PLAIN.linear):
+                todo.append(vars(value))
     return found
 
 
