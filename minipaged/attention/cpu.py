@@ -61,7 +61,8 @@ def cpu_paged_attention(
     check_shapes(query, key_cache, value_cache, *batch, alibi_slopes, sinks, k_scale, v_scale)
     check_options(window, softcap)
     _check_caches(key_cache, value_cache)
-    dtype, num_heads, num_kv_heads = compute_dtype(query, key_cache), *_heads(query, key_cache)
+    dtype = compute_dtype(query, key_cache)
+    num_heads, num_kv_heads = query.shape[1], key_cache.shape[2]
     queries = query.to(dtype)
     queries = queries if queries.stride(2) == 1 else queries.contiguous()
     out = torch.zeros(*query.shape[:2], value_cache.shape[3], dtype=dtype)
@@ -100,10 +101,6 @@ def worker_address(stored: torch.dtype, computed: torch.dtype) -> int:
     """The compiled worker for a cache of one type and sums of another."""
     worker: Any = cpu_kernels.worker(_STORED[stored], _STORED[computed])
     return worker.address
-
-
-def _heads(query: Tensor, key_cache: Tensor) -> tuple[int, int]:
-    return query.shape[1], key_cache.shape[2]
 
 
 def cpu_write_kv(

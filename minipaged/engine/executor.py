@@ -66,10 +66,10 @@ class Executor:
                 f"attention={attention!r}: must be a function of the native signature"
             )
         self.decoder, self.config, self.device = model.decoder, model.config, device
-        self.sizes, self.records = sizes, not sanitize
-        self.compile_seconds = self.decoder.form.warm_up()
+        self.sizes, self.records, self.compile_seconds = sizes, not sanitize, 0.0
         self.attention, self.write_kv = self._kernels(attention)
         self.cache, self.host_cache = self._new_cache(sizes.num_blocks), None
+        self.compile_seconds += self.decoder.warm_up(self.cache, self.attention)
         if sizes.num_host_blocks is not None:
             self.host_cache = self._new_cache(sizes.num_host_blocks, on_host=True)
 

@@ -30,7 +30,7 @@ _compiled = njit(nogil=True, error_model="numpy")
 
 @_compiled
 def _multiply(product, x, x_row, out, out_row, num_rows, finish, num_threads):
-    """One of a layer's products, given as ``_addresses`` has them."""
+    """One of a layer's products, given as ``Packed.addresses`` has it."""
     in_size, panels, scales, offsets, padded_size, bias, out_size = product
     multiply(
         x, x_row, in_size, panels, scales, offsets, padded_size,
@@ -119,6 +119,13 @@ class CompiledStep:
             and cache.write_kv is cpu.cpu_write_kv
             and cache.key.dtype == torch.float32
         )
+
+    def warm_up(self, cache: KVCache) -> None:
+        """Compile the step, or load it from disk, by a batch of nobody."""
+        nothing, empty = torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.int64)
+        tables, start = nothing.view(0, 0), torch.zeros(1, dtype=torch.int32)
+        batch = PagedBatch(empty, empty, tables, nothing, start)
+        self(torch.zeros(0, self.decoder.config.hidden_size), batch, cache)
 
     def __call__(self, hidden: Tensor, batch: PagedBatch, cache: KVCache) -> bool:
         """Run all layers on ``hidden`` [num_tokens, hidden_size], contiguous, in place.

@@ -8,6 +8,7 @@ Paper: section 4.3, the model's side of it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -129,6 +130,15 @@ class Decoder:
         self.embedding = self.head if is_tied else PLAIN.linear(reader.tensor(name))
 
     @torch.inference_mode()
+    def warm_up(self, cache: KVCache, attention: Callable[..., Tensor]) -> float:
+        """Compile what a step needs, or load it from disk, so that none waits; returns seconds."""
+        begin = time.perf_counter()
+        self.form.warm_up()
+        if step := self._compiled_step(cache, attention):
+            step.warm_up(cache)
+        return time.perf_counter() - begin
+
+    @torch.inference_mode()
     def forward(
         self,
         token_ids: Tensor,  # [num_tokens] int64
@@ -145,7 +155,8 @@ class Decoder:
             InvalidBatch: ``attention`` returned no tensor, or one of another shape or dtype.
         """
         hidden = self.embedding.rows(token_ids)
-        if self._run_compiled(hidden, batch, cache, attention):
+        step = self._compiled_step(cache, attention)
+        if step is not None and step(hidden, batch, cache):
             return hidden
         angles = rotary_angles(batch.positions, self.frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
@@ -176,18 +187,18 @@ class Decoder:
         scores = self.head(self._normalise(hidden, self.norm))
         return scores.to(torch.promote_types(self.dtype, torch.float32))
 
-    def _run_compiled(
-        self, hidden: Tensor, batch: PagedBatch, cache: KVCache, attention: Callable[..., Tensor]
-    ) -> bool:
-        """Run all layers in one call, if there is one for all that they need."""
+    def _compiled_step(
+        self, cache: KVCache, attention: Callable[..., Tensor]
+    ) -> CompiledStep | None:
+        """All layers in one call, if there is one for all that they need."""
         if self.form is PLAIN:
-            return False
+            return None
         from .cpu_step import CompiledStep
 
         if not CompiledStep.can_run(self, cache, attention):
-            return False
+            return None
         self._step = self._step or CompiledStep(self)
-        return self._step(hidden, batch, cache)
+        return self._step
 
     def _project(
         self, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor

@@ -24,7 +24,6 @@ from minipaged.core import prefix_hashes
 from minipaged.engine.llm import LLM
 from minipaged.engine.scheduler import Step
 from minipaged.engine.sequence import Sequence as Seq
-from minipaged.linear import PLAIN
 from minipaged.models import Model
 
 EOS = 2
@@ -75,7 +74,7 @@ class ShadowDecoder:
     """Checks what it reads, writes what it must, and says what a pure function says."""
 
     dtype = weight_dtype = torch.float64
-    device, form = torch.device("cpu"), PLAIN
+    device = torch.device("cpu")
 
     def __init__(self, window: int | None) -> None:
         self.window = window
@@ -85,6 +84,9 @@ class ShadowDecoder:
         self.error: type[BaseException] = Broken
         self.logits_fail = False
         self.nan_for: str | None = None  # the request whose logits are NaN
+
+    def warm_up(self, *_: object) -> float:
+        return 0.0  # nothing is compiled
 
     def forward(
         self, token_ids: Tensor, batch: PagedBatch, cache: KVCache, attention: Callable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from minipaged.attention import cpu, paged_attention
 from minipaged.cache import KVCache, PagedBatch
 from minipaged.core import BlockPool, BlockTable
 from minipaged.linear import PLAIN
-from minipaged.models import Decoder, ModelConfig
+from minipaged.models import Decoder, ModelConfig, cpu_step
 from minipaged.models.cpu_step import CompiledStep
 from minipaged.models.weights import tensor_shapes
 
@@ -85,3 +86,23 @@ def test_whoever_watches_is_asked():
     assert not CompiledStep.can_run(decoder, half, cpu.cpu_paged_attention)
     for other in (decoder_of(MODELS["norms of heads"]), decoder_of(MODELS["llama"], form=PLAIN)):
         assert not CompiledStep.can_run(other, cache, cpu.cpu_paged_attention)
+
+
+def test_what_a_step_needs_is_compiled_before_the_first(monkeypatch):
+    """Compiling takes seconds, which are in no figure of a step: warming up asks for its types."""
+    asked = []
+
+    def run(*given):
+        asked.append([numba.typeof(x) for x in given])
+        return cpu_step_run(*given)
+
+    cpu_step_run = cpu_step.run
+    monkeypatch.setattr(cpu_step, "run", run)
+    decoder = decoder_of(MODELS["llama"])
+    cache = KVCache(3, 4, 3, 2, 8, sanitize=True, write_kv=cpu.cpu_write_kv)
+    assert decoder.warm_up(cache, cpu.cpu_paged_attention) > 0
+    assert len(asked) == 1
+    assert cache.key.isnan().all()
+    hidden_of(decoder)
+    assert all(types == asked[0] for types in asked[1:])
+    assert len(asked) == 3
