@@ -1,8 +1,11 @@
 """The compiled loops of attention on a CPU; knows addresses and strides, not tensors.
 
 An item of work is one kv head and up to `ROWS` query rows (tokens x query heads) of one sequence.
-Its keys are read in place, a tile at a time, for all its rows: `scores[t, row]` has the rows side
-by side, as lanes, so that the softmax works on whole vectors and never sums across one.
+Its keys are read once, a tile at a time, for all its rows, and turned on the way, so that the keys
+of a tile are the lanes of a vector whatever the number of rows:
+
+    keys [t, dim]  ->  turned [dim, t]      scores [row, t] += query [row, dim] * turned [dim, t]
+                                            sums [row, dim] += scores [row, t] * values [t, dim]
 
 Tiles and splits begin at multiples of `TILE` and `SPLIT` of the position, and every sum runs in the
 order of the positions. So a row depends on its query and the keys that it sees, to the last bit,
@@ -14,32 +17,76 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numba import carray, cfunc, njit, types
 from numba.extending import overload
 
-from minipaged.attention import cpu_plan, cpu_primitives
+from minipaged.attention import cpu_plan
 from minipaged.attention.cpu_plan import ITEM, OPTIONS, PROBLEM, SPLIT, TILE, compiled, seen
 from minipaged.attention.cpu_primitives import (
+    LANES,
     exp,
-    multiply_add_4x1,
-    multiply_add_4x16,
-    multiply_add_8x4,
+    multiply_add,
     pointer,
-    prefetch,
     take_number,
     tanh,
+    transpose_16x16,
+    version_of,
     widen,
 )
 
 F = np.float32
 NEVER = F(-np.inf)  # the score of a key that a row does not see
+PIECE = (
+    32  # keys of a tile that are turned at once: with 64 dimensions they stay in the first cache
+)
+WIDE = 32 if LANES == 16 else 16  # columns of four rows of sums that fit into the registers
 EVERYTHING = 1 << 60  # more elements than any cache has; the block table says how far it goes
 
 _inline = njit(inline="always", **OPTIONS)  # into its one caller, so that it is compiled once
+
+
+# -- small matrices --------------------------------------------------------------------------------
+
+
+def _strip_of(num_rows):
+    """Compile what `_multiply_add` does for that many rows, from row i on."""
+    wide, narrow, one = (multiply_add(num_rows, width) for width in (WIDE, 16, 1))
+
+    @compiled
+    def strip(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last):
+        n = 0
+        while n + WIDE <= width:
+            wide(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last)
+            n += WIDE
+        while n + 16 <= width:
+            narrow(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last)
+            n += 16
+        while n < width:
+            one(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last)
+            n += 1
+
+    return strip
+
+
+_strip_1, _strip_2, _strip_3, _strip_4 = map(_strip_of, (1, 2, 3, 4))
+
+
+@compiled
+def _multiply_add(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, rows, width, first, last):
+    """c[:rows, :width] += a[:rows, first:last] @ b[first:last, :], see `multiply_add`."""
+    i = 0
+    while i + 4 <= rows:
+        _strip_4(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
+        i += 4
+    if rows - i == 3:
+        _strip_3(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
+    elif rows - i == 2:
+        _strip_2(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
+    elif rows - i == 1:
+        _strip_1(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
 
 
 # -- one tile of keys ------------------------------------------------------------------------------
@@ -49,7 +96,7 @@ _inline = njit(inline="always", **OPTIONS)  # into its one caller, so that it is
 def _locate(p, item, start, first, last, key_at, value_at):
     """Find a tile's keys and values through the block table: where positions become addresses.
 
-    Keys are scored in groups of eight. Those that a group lacks repeat the tile's first key and are
+    Keys are turned in groups of 16. Those that a group lacks repeat the tile's first key and are
     masked, so that no slot is read that no query of the item sees.
     """
     table = carray(pointer(p.block_tables), (p.num_seqs, p.max_blocks_per_seq), np.int32)[item.seq]
@@ -63,15 +110,29 @@ def _locate(p, item, start, first, last, key_at, value_at):
             k += p.key_slot
             v += p.value_slot
         t += p.block_size - slot
-    key_at[first & ~7 : first] = key_at[first]
-    key_at[last : (last + 7) & ~7] = key_at[first]
+    key_at[first & ~15 : first] = key_at[first]
+    key_at[last : (last + 15) & ~15] = key_at[first]
 
 
 @compiled
-def _prefetch_rows(stored, at, first, last, dim):
-    for t in range(first, last):
-        for d in range(0, dim, 64 // stored.itemsize):
-            prefetch(stored, at[t] + d)
+def _list_lines(at, t, dim, line_at):
+    """Where every second cache line of the 32 rows from row t on begins, as far as it matters."""
+    i = 0
+    for row in range(t, t + PIECE):
+        for d in range(0, dim, 32):
+            if i < len(line_at):
+                line_at[i] = at[row] + d
+                i += 1
+
+
+@compiled
+def _locate_first(p, item, key_at, value_at):
+    """Find the first tile of an item, if it sees any key."""
+    low = max(seen(p, item.seq, item.first_token)[0], item.first_split * SPLIT)
+    high = seen(p, item.seq, item.first_token + item.num_tokens - 1)[1]
+    start = low // TILE * TILE
+    if low < high:
+        _locate(p, item, start, low - start, min(high - start, TILE), key_at, value_at)
 
 
 def _readable(stored, scratch, at, first, last, dim):
@@ -95,78 +156,64 @@ def _compile_readable(stored, scratch, at, first, last, dim):
 
 
 @compiled
-def _score(scores, lanes, keys, key_at, query, query_at, t):
-    """scores[t, row] = key[t] . query[row], for eight keys from t on."""
-    dim = len(query_at)
-    scores[t * lanes : (t + 8) * lanes] = F(0)
-    for n in range(0, lanes & ~15, 16):
-        multiply_add_4x16(scores, lanes, keys, key_at, 1, query, query_at, t, n, 0, dim)
-        multiply_add_4x16(scores, lanes, keys, key_at, 1, query, query_at, t + 4, n, 0, dim)
-    for n in range(lanes & ~15, lanes, 4):
-        multiply_add_8x4(scores, lanes, keys, key_at, 1, query, query_at, t, n, 0, dim)
+def _turn(keys, key_at, t, num_keys, dim, turned):
+    """turned[d, i] = key[t + i, d], for `num_keys` keys from t on, a multiple of 16."""
+    for i in range(0, num_keys, 16):
+        for d in range(0, dim & ~15, 16):
+            transpose_16x16(keys, key_at, t + i, d, turned, d * PIECE + i, PIECE)
+        for d in range(dim & ~15, dim):
+            for j in range(i, i + 16):
+                turned[d * PIECE + j] = keys[key_at[t + j] + d]
 
 
 @compiled
-def _weigh(p, start, lower, upper, masked, scores, bounds, bias, state, sums, work):
+def _weigh(p, start, lower, upper, masked, rows, scores, bounds, bias, state, sums, work):
     """Turn the scores of a tile into weights: softcap, ALiBi, mask, exp below a new maximum.
 
-    The loops run over four keys at a time, a row of `4 * lanes` numbers, and `bounds`, `bias` and
-    `work` have such rows, too: so even the heads of a single token fill a vector.
+    Maxima and totals are those of every 16th key first, and then of these 16.
     """
-    lanes = p.lanes
-    row, cap = 4 * lanes, scores.dtype.type(p.softcap)
-    top, total, shift = work[0], work[1], work[2]
-    top[:] = NEVER
-    total[:] = F(0)
-    for t in range(lower, upper, 4):
-        x, here = scores[t * lanes : t * lanes + row], np.int32(start + t)
+    cap = scores.dtype.type(p.softcap)
+    top, total = work[0], work[1]
+    for i in range(rows):
+        x, here = scores[i * TILE + lower : i * TILE + upper], np.int32(start + lower)
         if p.softcap > 0:
-            for j in range(row):
+            for j in range(len(x)):
                 x[j] = cap * tanh(x[j] / cap)
         if p.alibi_slopes:
-            for j in range(row):
-                x[j] += bias[0, j] * (F(here) + bias[1, j])
+            slope, position = bias[i], np.int32(here - bounds[2, i])
+            for j in range(len(x)):
+                x[j] += slope * F(position + np.int32(j))
         if masked:
-            for j in range(row):
-                x[j] = x[j] if bounds[0, j] <= here and here < bounds[1, j] else NEVER
-        for j in range(row):
-            top[j] = max(top[j], x[j])
-    for i in range(lanes):
-        new = max(max(top[i], top[i + lanes]), max(top[i + 2 * lanes], top[i + 3 * lanes]))
-        new = max(new, state[0, i])
-        finite = F(0) if new == NEVER else new  # -inf - -inf would be NaN
-        for j in range(i, row, lanes):
-            shift[j] = finite
+            first, last = np.int32(bounds[0, i] - here), np.int32(bounds[1, i] - here)
+            for j in range(len(x)):
+                x[j] = x[j] if first <= np.int32(j) and np.int32(j) < last else NEVER
+        top[:] = state[0, i]
+        for t in range(0, len(x), 16):
+            for j in range(16):
+                top[j] = max(top[j], x[t + j])
+        for half in (8, 4, 2, 1):
+            for j in range(half):
+                top[j] = max(top[j], top[j + half])
+        finite = F(0) if top[0] == NEVER else top[0]  # -inf - -inf would be NaN
         _rescale(state, sums, i, exp(state[0, i] - finite))
-        state[0, i] = new
-    for t in range(lower, upper, 4):
-        x = scores[t * lanes : t * lanes + row]
-        for j in range(row):
-            x[j] = exp(x[j] - shift[j])
-            total[j] += x[j]
-    for i in range(lanes):
-        state[1, i] += (total[i] + total[i + 2 * lanes]) + (total[i + lanes] + total[i + 3 * lanes])
-
-
-@compiled
-def _accumulate(sums, lanes, scores, lane_at, values, value_at, first, last):
-    """sums[row] += weight[t, row] * value[t], for the keys from first to last."""
-    dim = len(sums) // lanes
-    for i in range(0, lanes, 4):
-        for n in range(0, dim & ~15, 16):
-            multiply_add_4x16(
-                sums, dim, scores, lane_at, lanes, values, value_at, i, n, first, last
-            )
-        for n in range(dim & ~15, dim):
-            multiply_add_4x1(sums, dim, scores, lane_at, lanes, values, value_at, i, n, first, last)
+        state[0, i] = top[0]
+        total[:] = F(0)
+        for t in range(0, len(x), 16):
+            for j in range(16):
+                x[t + j] = exp(x[t + j] - finite)
+                total[j] += x[t + j]
+        for half in (8, 4, 2, 1):
+            for j in range(half):
+                total[j] += total[j + half]
+        state[1, i] += total[0]
 
 
 # -- partial states: state[0] = m, state[1] = l, sums = acc, as in online_softmax.AttentionState ---
 
 
 @compiled
-def _row(sums, i, lanes):
-    dim = len(sums) // lanes
+def _row(sums, i, rows):
+    dim = len(sums) // rows
     return sums[i * dim : (i + 1) * dim]
 
 
@@ -189,15 +236,15 @@ def _rescale(state, sums, i, factor):
 @compiled
 def _merge(state, sums, other, its_sums):
     """Merge `other` into `state`; whatever it holds in rows that saw nothing is not looked at."""
-    lanes = state.shape[1]
-    for i in range(lanes):
+    rows = state.shape[1]
+    for i in range(rows):
         if other[0, i] != NEVER:
             m = max(state[0, i], other[0, i])
             factor = exp(other[0, i] - m)
             _rescale(state, sums, i, exp(state[0, i] - m))
             state[0, i] = m
             state[1, i] += factor * other[1, i]
-            mine, its = _row(sums, i, lanes), _row(its_sums, i, lanes)
+            mine, its = _row(sums, i, rows), _row(its_sums, i, rows)
             for d in range(len(mine)):
                 mine[d] += factor * its[d]
 
@@ -233,55 +280,69 @@ def _finish(p, item, state, sums):
 
 @compiled
 def _load(p, item, query, bounds, bias):
-    """Prepare an item's queries, scaled and side by side, and what each row sees of the keys."""
-    group, number, lanes = p.num_heads // p.num_kv_heads, query.dtype.type, p.lanes
+    """Prepare an item's queries, scaled, and what each row sees of the keys."""
+    group, number, dim = p.num_heads // p.num_kv_heads, query.dtype.type, p.head_dim
     start = carray(pointer(p.query_start_loc), p.num_seqs + 1, np.int32)[item.seq]
     scale = number(p.scale)
     if p.k_scale:
         scale *= carray(pointer(p.k_scale), p.num_kv_heads, number)[item.kv_head]
-    query[:] = F(0)
-    bounds[:] = 0  # lanes without a row see nothing
     for i in range(item.num_tokens * group):
         token, head = item.first_token + i // group, item.kv_head * group + i % group
         at = p.query + ((start + token) * p.query_token + head * p.query_head) * query.itemsize
-        source = carray(pointer(at), p.head_dim, number)
-        for d in range(p.head_dim):
-            query[d * lanes + i] = source[d] * scale
-        first, last, position = seen(p, item.seq, token)
-        for key in range(4):  # of four keys in a row; a later key is the same as an earlier bound
-            j = key * lanes + i
-            bounds[0, j], bounds[1, j], bias[1, j] = first - key, last - key, key - position
-            if p.alibi_slopes:
-                bias[0, j] = carray(pointer(p.alibi_slopes), p.num_heads, number)[head]
+        source = carray(pointer(at), dim, number)
+        for d in range(dim):
+            query[i * dim + d] = source[d] * scale
+        bounds[0, i], bounds[1, i], bounds[2, i] = seen(p, item.seq, token)
+        if p.alibi_slopes:
+            bias[i] = carray(pointer(p.alibi_slopes), p.num_heads, number)[head]
 
 
 @_inline
-def _attend_tile(p, item, key, value, s, start, low, high, all_low, all_high, state, sums):
-    """Absorb the keys of one tile, and ask for those of the next while this one is computed."""
+def _attend_tile(
+    p, item, upcoming, key, value, s, rows, start, low, high, all_low, all_high, state, sums
+):
+    """Absorb the keys of one tile, and ask for those of the next while this one is computed.
+
+    After an item's last tile comes the first of the `upcoming` item.
+    """
     first, last = max(low - start, 0), min(high - start, TILE)
-    lower, upper = first & ~7, (last + 7) & ~7
+    lower, upper = first & ~15, (last + 15) & ~15
     turn = start // TILE % 2
     key_at, value_at = s.key_at[turn], s.value_at[turn]
+    next_key_at, next_value_at = s.key_at[1 - turn], s.value_at[1 - turn]
     if start <= low:
         _locate(p, item, start, first, last, key_at, value_at)
     next_last = min(high - start - TILE, TILE)
     if next_last > 0:
-        _locate(p, item, start + TILE, 0, next_last, s.key_at[1 - turn], s.value_at[1 - turn])
+        _locate(p, item, start + TILE, 0, next_last, next_key_at, next_value_at)
+    else:
+        _locate_first(p, upcoming, next_key_at, next_value_at)
     keys = _readable(key, s.keys, key_at, lower, upper, p.head_dim)
-    for t in range(lower, upper, 8):
-        _prefetch_rows(key, s.key_at[1 - turn], t, min(t + 8, next_last), p.head_dim)
-        _prefetch_rows(value, s.value_at[1 - turn], t, min(t + 8, next_last), p.value_head_dim)
-        _score(s.scores, p.lanes, keys, key_at, s.query, s.query_at, t)
+    for t in range(lower, upper, PIECE):
+        num_keys = min(PIECE, upper - t)
+        _turn(keys, key_at, t, num_keys, p.head_dim, s.turned)
+        _list_lines(next_key_at, t, p.head_dim, s.line_at)
+        scores = s.scores[t:]
+        for i in range(rows):
+            scores[i * TILE : i * TILE + num_keys] = F(0)
+        _multiply_add(
+            scores, TILE, s.query, s.query_at, s.turned, s.turned_at,
+            key, s.line_at, rows, num_keys, 0, p.head_dim,
+        )  # fmt: skip
     masked = start + lower < all_low or start + upper > all_high or first > 0
-    _weigh(p, start, lower, upper, masked, s.scores, s.bounds, s.bias, state, sums, s.work)
+    _weigh(p, start, lower, upper, masked, rows, s.scores, s.bounds, s.bias, state, sums, s.work)
     values = _readable(value, s.values, value_at, first, last, p.value_head_dim)
-    _accumulate(sums, p.lanes, s.scores, s.lane_at, values, value_at, first, last)
+    _multiply_add(
+        sums, p.value_head_dim, s.scores, s.score_at, values, value_at,
+        value, next_value_at, rows, p.value_head_dim, first, last,
+    )  # fmt: skip
 
 
 @_inline
-def _attend(p, item, key, value, s, state, sums):
+def _attend(p, item, upcoming, key, value, s, state, sums):
     """Leave in `state` and `sums` the attention of the item's rows over its splits."""
     _load(p, item, s.query, s.bounds, s.bias)
+    rows = item.num_tokens * (p.num_heads // p.num_kv_heads)
     low, all_high, _ = seen(p, item.seq, item.first_token)
     all_low, high, _ = seen(p, item.seq, item.first_token + item.num_tokens - 1)
     high = min(high, item.last_split * SPLIT)
@@ -293,8 +354,9 @@ def _attend(p, item, key, value, s, state, sums):
         begin = max(low, split * SPLIT)
         for start in range(begin // TILE * TILE, min(high, (split + 1) * SPLIT), TILE):
             _attend_tile(
-                p, item, key, value, s, start, begin, high, all_low, all_high, into, into_sums
-            )
+                p, item, upcoming, key, value, s, rows,
+                start, begin, high, all_low, all_high, into, into_sums,
+            )  # fmt: skip
         if split > item.first_split:
             _merge(state, sums, into, into_sums)
 
@@ -302,49 +364,57 @@ def _attend(p, item, key, value, s, state, sums):
 class _Scratch(NamedTuple):
     """The memory of one worker."""
 
-    query: np.ndarray  # [head_dim, lanes], flat
-    query_at: np.ndarray  # [head_dim] where its rows begin
-    lane_at: np.ndarray  # [lanes]
-    scores: np.ndarray  # [TILE, lanes], flat; then the weights
+    query: np.ndarray  # [rows, head_dim], flat
+    query_at: np.ndarray  # [rows] where its rows begin
+    scores: np.ndarray  # [rows, TILE], flat; then the weights
+    score_at: np.ndarray  # [rows]
+    turned: np.ndarray  # [head_dim, PIECE], flat
+    turned_at: np.ndarray  # [head_dim]
+    line_at: np.ndarray  # [head_dim]
     keys: np.ndarray  # [TILE, head_dim], flat; where stored numbers must be widened
     values: np.ndarray  # [TILE, value_head_dim], flat
     key_at: np.ndarray  # [2, TILE] where the keys of this tile and the next begin
     value_at: np.ndarray  # [2, TILE]
-    bounds: np.ndarray  # [2, 4 * lanes] first and last (exclusive) position seen
-    bias: np.ndarray  # [2, 4 * lanes] ALiBi slope, and what to add to a position
-    work: np.ndarray  # [3, 4 * lanes]
-    state: np.ndarray  # [2, lanes]
-    sums: np.ndarray  # [lanes, value_head_dim], flat
+    bounds: np.ndarray  # [3, rows] first and last (exclusive) position seen, and the row's own
+    bias: np.ndarray  # [rows] ALiBi slope
+    work: np.ndarray  # [2, 16]
+    state: np.ndarray  # [2, rows]
+    sums: np.ndarray  # [rows, value_head_dim], flat
 
 
 @_inline
 def _work(p, items, key, value, states, sums):
     """Take items while there are any: attend, and store the rows or, of a split item, its state."""
-    number, lanes = sums.dtype, p.lanes
+    number, rows = sums.dtype, p.rows
     scratch = _Scratch(
-        np.empty(p.head_dim * lanes, number),
-        np.arange(p.head_dim) * lanes,
-        np.arange(lanes),
-        np.empty(TILE * lanes, number),
+        np.empty(rows * p.head_dim, number),
+        np.arange(rows) * p.head_dim,
+        np.empty(rows * TILE, number),
+        np.arange(rows) * TILE,
+        np.empty(p.head_dim * PIECE, number),
+        np.arange(p.head_dim) * PIECE,
+        np.zeros(p.head_dim, np.int64),
         np.empty(TILE * p.head_dim, number),
         np.empty(TILE * p.value_head_dim, number),
-        np.empty((2, TILE), np.int64),
-        np.empty((2, TILE), np.int64),
-        np.empty((2, 4 * lanes), np.int32),
-        np.empty((2, 4 * lanes), number),
-        np.empty((3, 4 * lanes), number),
-        np.empty((2, lanes), number),
-        np.empty(lanes * p.value_head_dim, number),
+        np.zeros((2, TILE), np.int64),
+        np.zeros((2, TILE), np.int64),
+        np.empty((3, rows), np.int32),
+        np.empty(rows, number),
+        np.empty((2, 16), number),
+        np.empty((2, rows), number),
+        np.empty(rows * p.value_head_dim, number),
     )
-    state, total = np.empty((2, lanes), number), np.empty(lanes * p.value_head_dim, number)
+    state, total = np.empty((2, rows), number), np.empty(rows * p.value_head_dim, number)
     i = take_number(p.next_item)
     while i < p.num_items:
+        following = take_number(p.next_item)
+        upcoming = items[min(following, p.num_items - 1)]
         if p.split_up:
-            _attend(p, items[i], key, value, scratch, states[i], sums[i])
+            _attend(p, items[i], upcoming, key, value, scratch, states[i], sums[i])
         else:
-            _attend(p, items[i], key, value, scratch, state, total)
+            _attend(p, items[i], upcoming, key, value, scratch, state, total)
             _finish(p, items[i], state, total)
-        i = take_number(p.next_item)
+        i = following
 
 
 @compiled
@@ -364,18 +434,16 @@ def _join(p, items, states, sums):
 def worker(stored: str, number: str):
     """The compiled worker for stored numbers of one type and sums of another, in NumPy's names.
 
-    Its `address` is what `cpu_plan.attend` calls. Numba looks for changes only in the file of a
-    function that it caches; the modules' times are a part of `work` so that all of them count.
+    Its `address` is what `cpu_plan.attend` calls.
     """
     stored_type, number_type = np.dtype(stored).type, np.dtype(number).type
-    files = (__file__, cpu_plan.__file__, cpu_primitives.__file__)
-    version = max(Path(file).stat().st_mtime_ns for file in files)
+    version = version_of(__file__, cpu_plan.__file__)
 
     def work(problem, joining):
         p = carray(pointer(problem), 1, PROBLEM)[0]
         items = carray(pointer(p.items), p.num_items, ITEM)
-        states = carray(pointer(p.states), (p.num_items, 2, p.lanes), number_type)
-        sums = carray(pointer(p.sums), (p.num_items, p.lanes * p.value_head_dim), number_type)
+        states = carray(pointer(p.states), (p.num_items, 2, p.rows), number_type)
+        sums = carray(pointer(p.sums), (p.num_items, p.rows * p.value_head_dim), number_type)
         if joining:
             _join(p, items, states, sums)
         elif version:

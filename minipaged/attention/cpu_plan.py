@@ -22,7 +22,7 @@ _fields = """
     query_token query_head key_block key_slot key_head value_block value_slot value_head
     num_tokens num_heads head_dim value_head_dim num_blocks block_size num_kv_heads num_seqs
     max_blocks_per_seq causal window
-    items num_items lanes split_up states sums next_item
+    items num_items rows split_up states sums next_item
 """
 PROBLEM = np.dtype(
     [(name, "i8") for name in _fields.split()] + [("scale", "f8"), ("softcap", "f8")]
@@ -117,8 +117,7 @@ def attend(problem, work, num_threads):
         longest = max(longest, np.int64(starts[seq + 1] - starts[seq]))
     group = p.num_heads // p.num_kv_heads
     tokens_per_item = min(max(ROWS // group, 1), longest)
-    rows = tokens_per_item * group
-    p.lanes = (rows + 15) & ~15 if rows > 8 else (rows + 3) & ~3
+    p.rows = tokens_per_item * group
 
     nothing, split_up = np.empty(0, ITEM), num_threads < 1
     count, cost = _list_items(p, nothing, tokens_per_item, split_up)
@@ -127,7 +126,7 @@ def attend(problem, work, num_threads):
         count, cost = _list_items(p, nothing, tokens_per_item, split_up)
     items, next_item = np.empty(count, ITEM), np.zeros(1, np.int64)
     _list_items(p, items, tokens_per_item, split_up)
-    num_states = count * p.lanes if split_up else 0
+    num_states = count * p.rows if split_up else 0
     states, sums = np.empty(num_states * 2), np.empty(num_states * p.value_head_dim)
     p.items, p.num_items, p.split_up = items.ctypes.data, count, split_up
     p.states, p.sums, p.next_item = states.ctypes.data, sums.ctypes.data, next_item.ctypes.data

@@ -7,19 +7,40 @@ threads, multiply small matrices, exp and tanh, and widen a half-precision numbe
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic, overload
 
 F = np.float32
 LOWEST = F(-87.0)  # exp(LOWEST) is about the smallest normal float32
 LOG2_E, LN2_HIGH, LN2_LOW = F(1 / math.log(2)), F(0.693359375), F(math.log(2) - 0.693359375)
 
+
+def processor_features() -> set[str]:
+    """What the processor can do that Numba compiles for: this one, unless it was told otherwise."""
+    if config.CPU_FEATURES is not None:
+        return {name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+")}
+    return {name for name, has in llvm.get_host_cpu_features().items() if has}
+
+
+FEATURES = processor_features()
+LANES = 16 if "avx512f" in FEATURES else 8 if "avx2" in FEATURES else 4  # float32 in a vector
 _byte, _int32, _int64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _inlined = {"jit_options": {"fastmath": {"contract"}, "error_model": "numpy"}}
+
+
+def version_of(*files: str) -> int:
+    """A number that is another one after a change to any of these files.
+
+    Numba looks for changes only in the file of a function that it caches. A function that mentions
+    this number is compiled anew after a change to what it calls, too.
+    """
+    return max(Path(file).stat().st_mtime_ns for file in (__file__, *files))
 
 
 # -- addresses -------------------------------------------------------------------------------------
@@ -58,41 +79,36 @@ def take_number(_, address):
     return types.int64(types.int64), generate
 
 
-@intrinsic
-def prefetch(_, array, index):
-    """Ask for the cache line of `array[index]` without waiting for it."""
-
-    def generate(context, builder, signature, args):
-        data = context.make_array(array)(context, builder, args[0]).data
-        line = builder.bitcast(builder.gep(data, [args[1]]), _byte.as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [line.type, _int32, _int32, _int32])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        reading, into_second_level, data_not_code = _int32(0), _int32(2), _int32(1)
-        builder.call(ask, [line, reading, into_second_level, data_not_code])
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), generate
+def _prefetch(builder, line):
+    """Ask for the cache line at an address without waiting for it."""
+    kind = ir.FunctionType(ir.VoidType(), [line.type, _int32, _int32, _int32])
+    ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    reading, into_second_level, data_not_code = _int32(0), _int32(2), _int32(1)
+    builder.call(ask, [line, reading, into_second_level, data_not_code])
 
 
 # -- vectors ---------------------------------------------------------------------------------------
 
 
-def _multiply_add(rows: int, width: int):
+def multiply_add(rows: int, width: int):
     """Compile `c[i : i + rows, n : n + width] += a[i : i + rows, first:last] @ b[first:last, n:]`.
 
     Nearly all time is spent in this loop, so its sums are told to stay in registers. All arrays are
-    flat: row r of c begins at `r * c_stride`, row r of a at `a_at[r]` with its elements `a_stride`
-    apart, row k of b at `b_at[k]`. Each element of c is summed in the order of k.
+    flat: row r of c begins at `r * c_stride`, row r of a at `a_at[r]`, row k of b at `b_at[k]`. An
+    element of c is summed in the order of k.
+
+    What comes from memory next is asked for meanwhile, a little with every k, since all at once it
+    would be waited for: the two cache lines at `ahead[ahead_at[k] + n]`.
     """
 
     @intrinsic
-    def block(_, c, c_stride, a, a_at, a_stride, b, b_at, i, n, first, last):
+    def block(_, c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last):
         integer = types.int64
         where = (integer, integer, integer, integer)
-        signature = types.void(c, integer, a, a_at, integer, b, b_at, *where)
+        signature = types.void(c, integer, a, a_at, b, b_at, ahead, ahead_at, *where)
 
         def generate(context, builder, signature, args):
-            c, c_stride, a, a_at, a_stride, b, b_at, i, n, first, last = (
+            c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last = (
                 context.make_array(kind)(context, builder, arg).data
                 if isinstance(kind, types.Array)
                 else arg
@@ -119,11 +135,15 @@ def _multiply_add(rows: int, width: int):
             loaded = [builder.load(row, align=align) for row in c_rows]
             totals = [cgutils.alloca_once_value(builder, value) for value in loaded]
             with cgutils.for_range_slice(builder, first, last, _int64(1)) as (k, _):
+                if width > 1:
+                    at = builder.add(builder.load(builder.gep(ahead_at, [k])), n)
+                    line = builder.bitcast(builder.gep(ahead, [at]), _byte.as_pointer())
+                    _prefetch(builder, line)
+                    _prefetch(builder, builder.gep(line, [_int64(64)]))
                 row = vector_at(b, builder.add(builder.load(builder.gep(b_at, [k])), n))
                 row = builder.load(row, align=align)
                 for a_row, total in zip(a_rows, totals):
-                    factor = builder.gep(a_row, [builder.mul(k, a_stride)])
-                    add_product(total, builder.load(factor), row)
+                    add_product(total, builder.load(builder.gep(a_row, [k])), row)
             for row, total in zip(c_rows, totals):
                 builder.store(builder.load(total), row, align=align)
             return context.get_dummy_value()
@@ -133,9 +153,46 @@ def _multiply_add(rows: int, width: int):
     return block
 
 
-multiply_add_4x16 = _multiply_add(4, 16)
-multiply_add_8x4 = _multiply_add(8, 4)
-multiply_add_4x1 = _multiply_add(4, 1)
+@intrinsic
+def transpose_16x16(_, source, source_at, t, d, target, target_at, target_stride):
+    """Compile `target[target_at + j * target_stride + i] = source[source_at[t + i] + d + j]`.
+
+    For all i and j below 16; both arrays are flat and of one type. Halves are exchanged between
+    rows 8, 4, 2 and 1 apart, which leaves every number in its mirror place.
+    """
+    integer = types.int64
+    signature = types.void(source, source_at, integer, integer, target, integer, integer)
+
+    def generate(context, builder, signature, args):
+        source, source_at, t, d, target, target_at, stride = (
+            context.make_array(kind)(context, builder, arg).data
+            if isinstance(kind, types.Array)
+            else arg
+            for kind, arg in zip(signature.args, args)
+        )
+        vector = ir.VectorType(source.type.pointee, 16)
+        align = context.get_abi_alignment(source.type.pointee)
+
+        def vector_at(array, offset):
+            return builder.bitcast(builder.gep(array, [offset]), vector.as_pointer())
+
+        starts = [builder.gep(source_at, [builder.add(t, _int64(i))]) for i in range(16)]
+        offsets = [builder.add(builder.load(start), d) for start in starts]
+        rows = [builder.load(vector_at(source, offset), align=align) for offset in offsets]
+        for step in (8, 4, 2, 1):
+            low = [i if i & step == 0 else i - step + 16 for i in range(16)]
+            high = [i + step if i & step == 0 else i + 16 for i in range(16)]
+            masks = [ir.Constant(ir.VectorType(_int32, 16), mask) for mask in (low, high)]
+            for i in range(16):
+                if i & step == 0:
+                    pair = rows[i], rows[i + step]
+                    rows[i], rows[i + step] = (builder.shuffle_vector(*pair, m) for m in masks)
+        for j, row in enumerate(rows):
+            offset = builder.add(target_at, builder.mul(stride, _int64(j)))
+            builder.store(row, vector_at(target, offset), align=align)
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from minipaged.huge_pages import ask_for_huge_pages
+
 from .share import cpu_share
 from .stats import Figure
 
@@ -66,7 +68,9 @@ def joined(before: list[Figure], after: list[Figure]) -> list[Figure]:
 
 def _works(num_bytes: int, size: int) -> list[tuple[str, str, float, list[Callable[[], Any]]]]:
     """Test, unit, billions of units per call, and ways to do it: the fastest counts."""
-    numbers = torch.ones(num_bytes // 4)
+    numbers = torch.empty(num_bytes // 4)
+    ask_for_huge_pages(numbers.data_ptr(), numbers.nbytes)  # a limit is what is possible
+    numbers.fill_(1)
     rows, vector = numbers.view(-1, 1024), torch.ones(1024)
     half = len(numbers) // 2
     left, right = numbers[:half], numbers[half:]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from minipaged.core import InvalidBatch
+from minipaged.huge_pages import ask_for_huge_pages
 
 
 def write_kv(
@@ -62,6 +63,8 @@ class KVCache:
         def storage(dim: int) -> Tensor:
             shape = (num_layers, num_blocks, num_kv_heads, block_size, dim)
             memory = torch.empty(shape, dtype=dtype, device=device).transpose(2, 3)
+            if memory.is_cpu:
+                ask_for_huge_pages(memory.data_ptr(), memory.nbytes)
             return memory.fill_(torch.nan) if sanitize else memory
 
         self.key = storage(head_dim)
@@ -85,9 +88,7 @@ class KVCache:
     ) -> tuple[Tensor, Tensor]:  # [num_tokens, num_kv_heads, head_dim], the same for V
         """K and V of a sequence's first ``num_tokens`` positions, copied into one piece each."""
         if min(block_ids, default=0) < 0:
-            raise InvalidBatch(
-                f"block_ids {list(block_ids)} has holes: give only blocks that exist"
-            )
+            raise InvalidBatch(f"block_ids {list(block_ids)} has holes: give only existing blocks")
         ids = torch.tensor(block_ids, dtype=torch.int64, device=self.key.device)
         return tuple(c[layer][ids].flatten(0, 1)[:num_tokens] for c in (self.key, self.value))  # type: ignore[return-value]
 
@@ -97,8 +98,7 @@ class KVCache:
 
     def swap_blocks(self, other: KVCache, pairs: Iterable[tuple[int, int]]) -> None:
         """Copy blocks ``(mine, its)`` into another cache, for example on the host."""
-        pairs = list(pairs)
-        if not pairs:
+        if not (pairs := list(pairs)):
             return
         mine, its = torch.tensor(pairs, dtype=torch.int64).T
         for ours, theirs in ((self.key, other.key), (self.value, other.value)):

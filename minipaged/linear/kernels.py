@@ -9,13 +9,10 @@ Threads take items until there are none, so that a thread that is held up holds 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numba import carray, njit, prange
 
-from minipaged.attention import cpu_primitives
-from minipaged.attention.cpu_primitives import exp, pointer, take_number
+from minipaged.attention.cpu_primitives import exp, pointer, take_number, version_of
 from minipaged.linear import microkernels
 from minipaged.linear.microkernels import GROUP, ROWS, WIDTH, float32_tile, int8_tile
 
@@ -181,9 +178,8 @@ def _keep_until_here(*arrays):
 
 
 def _compile():
-    """The entry, for this version of the files that Numba does not look at when it caches."""
-    files = (__file__, microkernels.__file__, cpu_primitives.__file__)
-    version = max(Path(file).stat().st_mtime_ns for file in files)
+    """The entry, for this version of the files that it is made of."""
+    version = version_of(__file__, microkernels.__file__)
 
     def multiply(
         x, x_row, in_size, panels, panel_scales, offsets, padded_size,

@@ -17,26 +17,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
+from numba.core import cgutils
 from numba.extending import intrinsic
 
+from minipaged.attention.cpu_primitives import FEATURES, LANES
 
-def _features() -> set[str]:
-    """What the processor can do that Numba compiles for: this one, unless it was told otherwise."""
-    if config.CPU_FEATURES is not None:
-        return {name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+")}
-    return {name for name, has in llvm.get_host_cpu_features().items() if has}
-
-
-LANES = 16 if "avx512f" in _features() else 8 if "avx2" in _features() else 4  # float32 in a vector
 NUM_VECTORS = 2
 WIDTH = NUM_VECTORS * LANES  # weights of a panel that lie side by side
 ROWS = 8 if LANES != 8 else 4  # of a tile: 16 vectors of sums where there are 32 registers
 GROUP = 64  # numbers that share a scale, along the contraction
-HAS_DOT = {"avx512f", "avx512vnni"} <= _features()  # multiplies four bytes and sums them
+HAS_DOT = {"avx512f", "avx512vnni"} <= FEATURES  # multiplies four bytes and sums them
 
 _int8, _int32, _int64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _float, _floats = ir.FloatType(), ir.VectorType(ir.FloatType(), LANES)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from minipaged.attention.cpu import num_threads
 from minipaged.linear.kernels import ADD, GATE, STORE, multiply, normalise
+from minipaged.linear.memory import kept
 from minipaged.linear.microkernels import WIDTH
 
 
@@ -37,7 +38,7 @@ class Packed:
 
     def _pack(self, weight: Tensor) -> None:
         """Keep the weight, whose rows are in the order of the panels already."""
-        self.panels = weight.unflatten(0, (-1, WIDTH)).transpose(1, 2).contiguous()
+        self.panels = kept(weight.unflatten(0, (-1, WIDTH)).transpose(1, 2))
         self.padded_size, self.nbytes = self.in_size, self.panels.nbytes
         self._scales = self._offsets = 0
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minipaged.linear.kernels import GATE, STORE
+from minipaged.linear.memory import kept
 from minipaged.linear.microkernels import GROUP, WIDTH
 from minipaged.linear.packed import PACKED, Packed
 
@@ -26,11 +27,11 @@ class Quantized(Packed):
         groups = weight.view(-1, WIDTH, self.padded_size // GROUP, GROUP)
         steps = groups.abs().amax(3, keepdim=True) / 127
         whole = (groups / steps.clamp(min=torch.finfo(steps.dtype).tiny)).round_()
-        self.scales = steps[..., 0].transpose(1, 2).contiguous()  # [num_panels, groups, WIDTH]
+        self.scales = kept(steps[..., 0].transpose(1, 2))  # [num_panels, groups, WIDTH]
         # X comes with 128 added, which the kernel takes back: 128 times the sum of the weights.
-        self.offsets = (whole.sum(3) * -128).to(torch.int32).transpose(1, 2).contiguous()
+        self.offsets = kept((whole.sum(3) * -128).to(torch.int32).transpose(1, 2))
         fours = whole.to(torch.int8).view(-1, WIDTH, self.padded_size // 4, 4)
-        self.panels = fours.transpose(1, 2).contiguous()  # [num_panels, in_size / 4, WIDTH, 4]
+        self.panels = kept(fours.transpose(1, 2))  # [num_panels, in_size / 4, WIDTH, 4]
         self.nbytes = self.panels.nbytes + self.scales.nbytes + self.offsets.nbytes
         self._scales, self._offsets = self.scales.data_ptr(), self.offsets.data_ptr()
 

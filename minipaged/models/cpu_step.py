@@ -7,7 +7,6 @@ much time as all the arithmetic of a small model.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from numba import njit
 from torch import Tensor
 
 from minipaged.attention import cpu, cpu_kernels, cpu_plan
+from minipaged.attention.cpu_primitives import version_of
 from minipaged.cache import KVCache, PagedBatch
-from minipaged.linear import kernels
+from minipaged.linear import kernels, microkernels
 from minipaged.linear.kernels import ADD, GATE, STORE, multiply, normalise
 from minipaged.linear.packed import Packed
 
@@ -52,9 +52,9 @@ def _rotate(heads, cos, sin, num_heads):
 
 
 def _compile():
-    """The step, for this version of the files that Numba does not look at when it caches."""
-    files = (__file__, kernels.__file__, cpu_plan.__file__, cpu_kernels.__file__)
-    version = max(Path(file).stat().st_mtime_ns for file in files)
+    """The step, for this version of the files that it is made of."""
+    files = kernels.__file__, microkernels.__file__, cpu_plan.__file__, cpu_kernels.__file__
+    version = version_of(__file__, *files)
 
     def run(
         products, others, hidden, normed, heads, mixed, gated, cos, sin,

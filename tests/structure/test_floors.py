@@ -31,6 +31,7 @@ PACKAGES = ("minipaged", "minipaged_cuda")
 FLOORS: dict[str, float] = {  # the longest matching prefix counts
     "minipaged.core.errors": 0,
     "minipaged.threads": 0,
+    "minipaged.huge_pages": 0,
     "minipaged.core.hashing": 0,
     "minipaged.core.block_pool": 1,
     "minipaged.core": 2,
@@ -72,8 +73,13 @@ FRONT_DOOR = 4.5  # `minipaged/__init__.py`
 ONLY: dict[str, tuple[str, ...]] = {
     "minipaged.core": ("minipaged.core",),
     "minipaged.attention": ("minipaged.attention", "minipaged.core.errors"),
-    "minipaged.linear": ("minipaged.linear", "minipaged.attention", "minipaged.core.errors"),
-    "minipaged.cache": ("minipaged.cache", "minipaged.core"),
+    "minipaged.linear": (
+        "minipaged.linear",
+        "minipaged.attention",
+        "minipaged.core.errors",
+        "minipaged.huge_pages",
+    ),
+    "minipaged.cache": ("minipaged.cache", "minipaged.core", "minipaged.huge_pages"),
     "minipaged.view": ("minipaged.view", "minipaged.core"),
     "minipaged.oracle.truth": ("minipaged.oracle.truth",),  # a judge shares no line with the judged
 }
