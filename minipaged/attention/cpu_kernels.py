@@ -116,10 +116,10 @@ def _locate(p, item, start, first, last, key_at, value_at):
 
 @compiled
 def _list_lines(at, t, dim, line_at):
-    """Where every second cache line of the 32 rows from row t on begins, as far as it matters."""
+    """Where the second of every two cache lines of a piece begins; who sums asks for the first."""
     i = 0
     for row in range(t, t + PIECE):
-        for d in range(0, dim, 32):
+        for d in range(16, dim, 32):
             if i < len(line_at):
                 line_at[i] = at[row] + d
                 i += 1
@@ -156,11 +156,12 @@ def _compile_readable(stored, scratch, at, first, last, dim):
 
 
 @compiled
-def _turn(keys, key_at, t, num_keys, dim, turned):
+def _turn(keys, key_at, t, num_keys, dim, turned, ahead, ahead_at):
     """turned[d, i] = key[t + i, d], for `num_keys` keys from t on, a multiple of 16."""
     for i in range(0, num_keys, 16):
         for d in range(0, dim & ~15, 16):
-            transpose_16x16(keys, key_at, t + i, d, turned, d * PIECE + i, PIECE)
+            to = d * PIECE + i
+            transpose_16x16(keys, key_at, t + i, d, turned, to, PIECE, ahead, ahead_at)
         for d in range(dim & ~15, dim):
             for j in range(i, i + 16):
                 turned[d * PIECE + j] = keys[key_at[t + j] + d]
@@ -320,14 +321,14 @@ def _attend_tile(
     keys = _readable(key, s.keys, key_at, lower, upper, p.head_dim)
     for t in range(lower, upper, PIECE):
         num_keys = min(PIECE, upper - t)
-        _turn(keys, key_at, t, num_keys, p.head_dim, s.turned)
-        _list_lines(next_key_at, t, p.head_dim, s.line_at)
+        _turn(keys, key_at, t, num_keys, p.head_dim, s.turned, key, next_key_at)
+        _list_lines(next_value_at, t, p.value_head_dim, s.line_at)
         scores = s.scores[t:]
         for i in range(rows):
             scores[i * TILE : i * TILE + num_keys] = F(0)
         _multiply_add(
             scores, TILE, s.query, s.query_at, s.turned, s.turned_at,
-            key, s.line_at, rows, num_keys, 0, p.head_dim,
+            value, s.line_at, rows, num_keys, 0, p.head_dim,
         )  # fmt: skip
     masked = start + lower < all_low or start + upper > all_high or first > 0
     _weigh(p, start, lower, upper, masked, rows, s.scores, s.bounds, s.bias, state, sums, s.work)

@@ -79,8 +79,9 @@ def take_number(_, address):
     return types.int64(types.int64), generate
 
 
-def _prefetch(builder, line):
-    """Ask for the cache line at an address without waiting for it."""
+def _prefetch(builder, place):
+    """Ask for the cache line of a place without waiting for it."""
+    line = builder.bitcast(place, _byte.as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [line.type, _int32, _int32, _int32])
     ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
     reading, into_second_level, data_not_code = _int32(0), _int32(2), _int32(1)
@@ -97,8 +98,8 @@ def multiply_add(rows: int, width: int):
     flat: row r of c begins at `r * c_stride`, row r of a at `a_at[r]`, row k of b at `b_at[k]`. An
     element of c is summed in the order of k.
 
-    What comes from memory next is asked for meanwhile, a little with every k, since all at once it
-    would be waited for: the two cache lines at `ahead[ahead_at[k] + n]`.
+    What comes from memory next is asked for meanwhile, one cache line with every k, since all at
+    once they would be waited for: the one at `ahead[ahead_at[k] + n]`.
     """
 
     @intrinsic
@@ -137,9 +138,7 @@ def multiply_add(rows: int, width: int):
             with cgutils.for_range_slice(builder, first, last, _int64(1)) as (k, _):
                 if width > 1:
                     at = builder.add(builder.load(builder.gep(ahead_at, [k])), n)
-                    line = builder.bitcast(builder.gep(ahead, [at]), _byte.as_pointer())
-                    _prefetch(builder, line)
-                    _prefetch(builder, builder.gep(line, [_int64(64)]))
+                    _prefetch(builder, builder.gep(ahead, [at]))
                 row = vector_at(b, builder.add(builder.load(builder.gep(b_at, [k])), n))
                 row = builder.load(row, align=align)
                 for a_row, total in zip(a_rows, totals):
@@ -154,17 +153,19 @@ def multiply_add(rows: int, width: int):
 
 
 @intrinsic
-def transpose_16x16(_, source, source_at, t, d, target, target_at, target_stride):
-    """Compile `target[target_at + j * target_stride + i] = source[source_at[t + i] + d + j]`.
+def transpose_16x16(_, source, source_at, t, d, target, target_at, stride, ahead, ahead_at):
+    """Compile `target[target_at + j * stride + i] = source[source_at[t + i] + d + j]`.
 
     For all i and j below 16; both arrays are flat and of one type. Halves are exchanged between
-    rows 8, 4, 2 and 1 apart, which leaves every number in its mirror place.
+    rows 8, 4, 2 and 1 apart, which leaves every number in its mirror place. Meanwhile the cache
+    lines at `ahead[ahead_at[t + i] + d]` are asked for.
     """
     integer = types.int64
-    signature = types.void(source, source_at, integer, integer, target, integer, integer)
+    where = (integer, integer)
+    signature = types.void(source, source_at, *where, target, *where, ahead, ahead_at)
 
     def generate(context, builder, signature, args):
-        source, source_at, t, d, target, target_at, stride = (
+        source, source_at, t, d, target, target_at, stride, ahead, ahead_at = (
             context.make_array(kind)(context, builder, arg).data
             if isinstance(kind, types.Array)
             else arg
@@ -176,9 +177,13 @@ def transpose_16x16(_, source, source_at, t, d, target, target_at, target_stride
         def vector_at(array, offset):
             return builder.bitcast(builder.gep(array, [offset]), vector.as_pointer())
 
-        starts = [builder.gep(source_at, [builder.add(t, _int64(i))]) for i in range(16)]
-        offsets = [builder.add(builder.load(start), d) for start in starts]
-        rows = [builder.load(vector_at(source, offset), align=align) for offset in offsets]
+        def offset_in(starts, i):
+            return builder.add(builder.load(builder.gep(starts, [builder.add(t, _int64(i))])), d)
+
+        rows = []
+        for i in range(16):
+            rows.append(builder.load(vector_at(source, offset_in(source_at, i)), align=align))
+            _prefetch(builder, builder.gep(ahead, [offset_in(ahead_at, i)]))
         for step in (8, 4, 2, 1):
             low = [i if i & step == 0 else i - step + 16 for i in range(16)]
             high = [i + step if i & step == 0 else i + 16 for i in range(16)]
