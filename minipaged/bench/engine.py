@@ -35,7 +35,7 @@ class Measurement:
                 turn = f"round {i} of {rounds}" if i else "warm-up"
                 say(f"{self.test}: {worker.name}, {turn}")
                 time.sleep(PAUSE)
-                for sample in self._ask(worker, work):
+                for sample in self._ask(worker, work.in_round(i)):
                     if i:
                         key = sample.test, sample.unit, worker.name
                         self.samples.setdefault(key, []).append(sample)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 from dataclasses import dataclass, field
 
 SEED = 20240601
@@ -57,6 +58,16 @@ class Work:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    def in_round(self, number: int) -> Work:
+        """The same work, but for the endings of the shared prefix: they are turned round.
+
+        A peer whose cache outlives a round must find the prefix there, and no ending.
+        """
+        turned = copy(self)
+        endings = [suffix[number:] + suffix[:number] for suffix in self.suffixes]
+        object.__setattr__(turned, "suffixes", endings)
+        return turned
 
     @property
     def num_mixed_inputs(self) -> int:

@@ -49,6 +49,14 @@ def test_work_shrinks_to_what_the_model_holds(max_len, size):
     assert (min(tokens) > 2048 // 50, max(tokens) < 2048 * 4 // 5) == (True, True)
 
 
+def test_rounds_share_a_prefix_and_no_ending():
+    """Two prompts, of one round or two, have the prefix in common and at most a token by chance."""
+    work = Work(49152, 1024)
+    endings = [suffix for i in range(8) for suffix in work.in_round(i).suffixes]
+    assert work.in_round(3).prefix == work.prefix and work.in_round(0) == work
+    assert len({tuple(ending[:2]) for ending in endings}) == len(endings) == 8 * 16
+
+
 def test_a_step_reads_the_weights_once_or_multiplies_with_them():
     """SmolLM2 in float32: 538 MB at 10 GB/s, and 46,080 bytes of K and V per token."""
     costs = Costs(SMOLLM2_135M, Limits(read=10e9, copy=0, matrix=1e15))
