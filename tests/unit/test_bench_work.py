@@ -53,7 +53,8 @@ def test_rounds_share_a_prefix_and_no_ending():
     """Two prompts, of one round or two, have the prefix in common and at most a token by chance."""
     work = Work(49152, 1024)
     endings = [suffix for i in range(8) for suffix in work.in_round(i).suffixes]
-    assert work.in_round(3).prefix == work.prefix and work.in_round(0) == work
+    assert work.in_round(3).prefix == work.prefix
+    assert work.in_round(0) == work
     assert len({tuple(ending[:2]) for ending in endings}) == len(endings) == 8 * 16
 
 

@@ -1,6 +1,7 @@
-"""Weights that are kept side by side stay what they were, and nobody's memory is given out twice."""
+"""Weights that are kept side by side stay what they were, and no memory is given out twice."""
 
 import gc
+from itertools import pairwise
 
 import pytest
 import torch
@@ -26,23 +27,26 @@ def test_copies_keep_their_numbers_beside_each_other():
     given = [torch.randint(-99, 99, (n,)).to(dtypes[n % 3]) for n in sizes]
     copies = [kept(x) for x in given]
     for x, copy in zip(given, copies, strict=True):
-        assert copy.dtype == x.dtype and torch.equal(copy, x)
+        assert copy.dtype == x.dtype
+        assert torch.equal(copy, x)
         assert copy.data_ptr() % LINE == 0
     spans = sorted(map(span, copies))
-    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:]))
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
 
 
 def test_a_transposed_tensor_becomes_contiguous():
     x = torch.arange(12).view(3, 4).T
     copy = kept(x)
-    assert copy.is_contiguous() and torch.equal(copy, x)
+    assert copy.is_contiguous()
+    assert torch.equal(copy, x)
 
 
 def test_a_piece_goes_with_the_last_tensor_in_it():
     copy, last = kept(torch.ones(4)), kept(torch.ones(4))
     del copy
     gc.collect()
-    assert memory._memory._piece() is not None and last.sum() == 4
+    assert memory._memory._piece() is not None
+    assert last.sum() == 4
     del last
     gc.collect()
     assert memory._memory._piece() is None
