@@ -93,6 +93,10 @@ class BlockTable:
         self.num_tokens = self.num_reserved = len(self.block_ids) * self.block_size
         return self.num_tokens
 
+    def num_missing_blocks(self, num_new_tokens: int) -> int:
+        """Blocks, copies aside, that the next tokens take from ``pool.num_free``."""
+        return -(-(self.num_tokens + num_new_tokens) // self.block_size) - len(self.block_ids)
+
     def reserve(self, num_new_tokens: int) -> list[Copy]:
         """Slots for the next tokens, or nothing changed at all; see :func:`reserve`."""
         return reserve([self], [num_new_tokens])
@@ -200,14 +204,10 @@ class BlockTable:
             self.pool.release(source)
             self.block_ids[-1] = destination
             self._copy = Copy(source, destination)
-        missing = self._num_missing_blocks(num_new_tokens)
-        if missing:
+        if missing := self.num_missing_blocks(num_new_tokens):
             self.block_ids += self.pool.allocate(missing)
         self.num_reserved += num_new_tokens
         return self._copy
-
-    def _num_missing_blocks(self, num_new_tokens: int) -> int:
-        return -(-(self.num_tokens + num_new_tokens) // self.block_size) - len(self.block_ids)
 
     def _writes_shared_tail(self, num_new_tokens: int) -> bool:
         partial = self.num_tokens % self.block_size
@@ -264,7 +264,7 @@ def reserve(tables: Sequence[BlockTable], num_new_tokens: Sequence[int]) -> list
     needed = 0
     for table, count in zip(tables, num_new_tokens, strict=True):
         table._require_no_reservation("reserve")
-        needed += table._num_missing_blocks(count)
+        needed += table.num_missing_blocks(count)
         if table._writes_shared_tail(count):
             tails[table.block_ids[-1]] += 1
     for tail, num_writers in tails.items():

@@ -269,19 +269,15 @@ class Scheduler:
 
     def _num_needed(self, unit: list[Sequence], found: list[int]) -> int:
         """Free blocks that admitting these takes, until all their present tokens are computed."""
+        blocks = sum(s.table.num_missing_blocks(s.num_remaining) for s in unit)
         if unit[0].table.block_ids:  # swapped: all blocks come back, shared tails are copied
             held = {b for s in unit for b in s.table.block_ids[s.table.num_dropped :]}
             tails = [s.table.block_ids[-1] for s in unit if s.table.num_tokens % self.block_size]
-            return len(held) + sum(map(self._num_missing, unit)) + len(tails) - len(set(tails))
-        blocks = -(-len(unit[0].token_ids) // self.block_size)
+            return len(held) + blocks + len(tails) - len(set(tails))
         revived = sum(self.pool.is_free(b) for b in found)  # a hit may itself be a free block
         is_new = unit[0].request.num_preemptions == 0
         headroom = self.headroom if is_new and self.running else 0
         return blocks - len(found) + revived + headroom
-
-    def _num_missing(self, sequence: Sequence) -> int:
-        """Blocks that its present tokens still need."""
-        return -(-len(sequence.token_ids) // self.block_size) - len(sequence.table.block_ids)
 
     def _find_prefix(self, sequence: Sequence) -> list[int]:
         if sequence.table.block_ids or not self._reads(sequence):
