@@ -26,6 +26,7 @@ from . import (
     mutants,
     pull,
     replay,
+    reproduce,
     zoo,
 )
 from .errors import Commands, silence_stdout
@@ -37,6 +38,7 @@ minipaged generate "In the beginning"      a small model writes on
 minipaged generate "And he said" -n 4      four texts that share their blocks
 minipaged demo                             how that works, in pictures
 minipaged check my.kernels:attention       is your kernel right?
+minipaged reproduce                        is what is said of paging true?
 """
 
 app = typer.Typer(
@@ -55,6 +57,7 @@ app.command()(explain.explain)
 app.command()(conventions.conventions)
 app.command()(mutants.mutants)
 app.command()(zoo.zoo)
+app.command()(reproduce.reproduce)
 app.command()(doctor.doctor)
 app.command(
     add_help_option=False,
