@@ -52,8 +52,8 @@ _inline = njit(inline="always", **OPTIONS)  # into its one caller, so that it is
 
 
 def _strip_of(num_rows):
-    """Compile what `_multiply_add` does for that many rows, from row i on."""
-    wide, narrow, one = (multiply_add(num_rows, width) for width in (WIDE, 16, 1))
+    """Compile what `_multiply_add` does for that many rows from row i on, 16 columns at a time."""
+    wide, narrow = multiply_add(num_rows, WIDE), multiply_add(num_rows, 16)
 
     @compiled
     def strip(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last):
@@ -64,9 +64,6 @@ def _strip_of(num_rows):
         while n + 16 <= width:
             narrow(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last)
             n += 16
-        while n < width:
-            one(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last)
-            n += 1
 
     return strip
 
@@ -87,6 +84,12 @@ def _multiply_add(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, rows, width, f
         _strip_2(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
     elif rows - i == 1:
         _strip_1(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
+    for i in range(rows):  # heads whose size is no multiple of 16 have columns left
+        for n in range(width & ~15, width):
+            total = c[i * c_stride + n]
+            for k in range(first, last):
+                total += a[a_at[i] + k] * b[b_at[k] + n]
+            c[i * c_stride + n] = total
 
 
 # -- one tile of keys ------------------------------------------------------------------------------
@@ -327,8 +330,8 @@ def _attend_tile(
         for i in range(rows):
             scores[i * TILE : i * TILE + num_keys] = F(0)
         _multiply_add(
-            scores, TILE, s.query, s.query_at, s.turned, s.turned_at,
-            value, s.line_at, rows, num_keys, 0, p.head_dim,
+            scores, np.int64(TILE), s.query, s.query_at, s.turned, s.turned_at,
+            value, s.line_at, rows, num_keys, np.int64(0), p.head_dim,
         )  # fmt: skip
     masked = start + lower < all_low or start + upper > all_high or first > 0
     _weigh(p, start, lower, upper, masked, rows, s.scores, s.bounds, s.bias, state, sums, s.work)

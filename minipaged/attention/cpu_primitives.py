@@ -136,9 +136,8 @@ def multiply_add(rows: int, width: int):
             loaded = [builder.load(row, align=align) for row in c_rows]
             totals = [cgutils.alloca_once_value(builder, value) for value in loaded]
             with cgutils.for_range_slice(builder, first, last, _int64(1)) as (k, _):
-                if width > 1:
-                    at = builder.add(builder.load(builder.gep(ahead_at, [k])), n)
-                    _prefetch(builder, builder.gep(ahead, [at]))
+                at = builder.add(builder.load(builder.gep(ahead_at, [k])), n)
+                _prefetch(builder, builder.gep(ahead, [at]))
                 row = vector_at(b, builder.add(builder.load(builder.gep(b_at, [k])), n))
                 row = builder.load(row, align=align)
                 for a_row, total in zip(a_rows, totals):

@@ -29,9 +29,12 @@ _compiled = njit(nogil=True, error_model="numpy")
 
 
 @_compiled
-def _multiply(product, x, x_row, out, out_row, num_rows, finish, num_threads):
-    """One of a layer's products, given as ``Packed.addresses`` has it."""
-    in_size, panels, scales, offsets, padded_size, bias, out_size = product
+def _multiply(product, x, x_row, out, out_row, num_rows, num_threads):
+    """One of a layer's products, given as ``Packed.addresses`` has it, and how it is finished.
+
+    That is a number among others: for a constant, Numba would compile everything once more.
+    """
+    in_size, panels, scales, offsets, padded_size, bias, out_size, finish = product
     multiply(
         x, x_row, in_size, panels, scales, offsets, padded_size,
         bias, out, out_row, num_rows, out_size, finish, num_threads,
@@ -62,7 +65,7 @@ def _compile():
     ):  # fmt: skip
         """Run all layers on ``hidden``, in place; False if the batch contradicts itself.
 
-        ``products`` is [num_layers, 4, 7], ``others`` [num_layers, 4]: addresses of two norms, K
+        ``products`` is [num_layers, 4, 8], ``others`` [num_layers, 4]: addresses of two norms, K
         and V. ``layout`` is that of the cache, in bytes, as ``write_rows`` wants it.
         """
         num_rows, size = hidden.shape
@@ -76,7 +79,7 @@ def _compile():
         for layer in range(len(products)):
             attention_norm, mlp_norm, key, value = others[layer]
             normalise(x, size, num_rows, size, attention_norm, epsilon, y)
-            _multiply(products[layer, 0], y, size, q, row, num_rows, STORE, num_threads)
+            _multiply(products[layer, 0], y, size, q, row, num_rows, num_threads)
             _rotate(heads, cos, sin, num_heads + num_kv_heads)
             for first, target in ((num_heads, key), (num_heads + num_kv_heads, value)):
                 at, head_bytes = q + 4 * first * heads.shape[2], 4 * heads.shape[2]
@@ -86,10 +89,10 @@ def _compile():
             problem[0].key, problem[0].value = key, value
             if not attend(problem, worker, num_threads):
                 return False
-            _multiply(products[layer, 1], m, mixed.shape[1], x, size, num_rows, ADD, num_threads)
+            _multiply(products[layer, 1], m, mixed.shape[1], x, size, num_rows, num_threads)
             normalise(x, size, num_rows, size, mlp_norm, epsilon, y)
-            _multiply(products[layer, 2], y, size, g, gated.shape[1], num_rows, GATE, num_threads)
-            _multiply(products[layer, 3], g, gated.shape[1], x, size, num_rows, ADD, num_threads)
+            _multiply(products[layer, 2], y, size, g, gated.shape[1], num_rows, num_threads)
+            _multiply(products[layer, 3], g, gated.shape[1], x, size, num_rows, num_threads)
         return True
 
     return njit(cache=True, nogil=True, error_model="numpy")(run)
@@ -105,7 +108,9 @@ class CompiledStep:
         self.decoder = decoder
         layers = decoder.layers
         kept = [(layer.qkv, layer.output, layer.gate_up, layer.down) for layer in layers]
-        self.products = np.array([[x.addresses for x in four] for four in kept], np.int64)
+        finish = STORE, ADD, GATE, ADD
+        products = [[(*x.addresses, f) for x, f in zip(four, finish)] for four in kept]
+        self.products = np.array(products, np.int64)
         self.norms = [(x.attention_norm.data_ptr(), x.mlp_norm.data_ptr()) for x in layers]
 
     @staticmethod
