@@ -39,9 +39,7 @@ from minipaged.attention.cpu_primitives import (
 
 F = np.float32
 NEVER = F(-np.inf)  # the score of a key that a row does not see
-PIECE = (
-    32  # keys of a tile that are turned at once: with 64 dimensions they stay in the first cache
-)
+PIECE = 32  # keys of a tile that are turned at once; they stay in the first cache
 WIDE = 32 if LANES == 16 else 16  # columns of four rows of sums that fit into the registers
 EVERYTHING = 1 << 60  # more elements than any cache has; the block table says how far it goes
 

@@ -217,20 +217,63 @@ FAULTS = [
     Fault(
         "a tile that needs no mask by its start", "cpu_kernels", " or start + upper > all_high", ""
     ),
-    Fault("four keys share one bound", "cpu_kernels", "first - key, last - key", "first, last"),
-    Fault("compiled: alibi from the first key", "cpu_kernels", "key - position", "key"),
+    Fault(
+        "bounds count from the tile", "cpu_kernels", "bounds[1, i] - here)", "bounds[1, i] - start)"
+    ),
+    Fault(
+        "a key is bounded by the next", "cpu_kernels", "first <= np.int32(j)", "first < np.int32(j)"
+    ),
+    Fault("compiled: alibi from the first key", "cpu_kernels", "here - bounds[2, i]", "here"),
     Fault(
         "compiled: slopes per kv head",
         "cpu_kernels",
         "p.num_heads, number)[head]\n\n",
         "p.num_heads, number)[item.kv_head]\n\n",
     ),
-    Fault("compiled: -inf minus -inf", "cpu_kernels", "F(0) if new == NEVER else new", "new"),
     Fault(
-        "a fourth of the weights is not counted",
+        "compiled: -inf minus -inf", "cpu_kernels", "F(0) if top[0] == NEVER else top[0]", "top[0]"
+    ),
+    Fault(
+        "half of the weights is not counted",
         "cpu_kernels",
-        "(total[i + lanes] + total[i + 3 * lanes])",
-        "total[i + lanes]",
+        "total[j] += total[j + half]",
+        "total[j] += F(0)",
+    ),
+    Fault(
+        "the maximum is that of half of the keys",
+        "cpu_kernels",
+        "top[j] = max(top[j], top[j + half])",
+        "pass",
+    ),
+    Fault(
+        "keys are not turned beyond the first 16 dimensions",
+        "cpu_kernels",
+        "s.query_at, s.turned, s.turned_at,",
+        "s.query_at, s.turned, s.turned_at % (16 * PIECE),",
+    ),
+    Fault(
+        "columns beyond a multiple of 16 are left out",
+        "cpu_kernels",
+        "range(width & ~15, width)",
+        "range(width, width)",
+    ),
+    Fault(
+        "dimensions beyond a multiple of 16 are those of the first key",
+        "cpu_kernels",
+        "keys[key_at[t + j] + d]",
+        "keys[key_at[t] + d]",
+    ),
+    Fault(
+        "the third of three rows is left out",
+        "cpu_kernels",
+        "    if rows - i == 3:\n        _strip_3(",
+        "    if rows - i == 3:\n        _strip_2(",
+    ),
+    Fault(
+        "missing keys of a group are not filled in",
+        "cpu_kernels",
+        "key_at[last : (last + 15) & ~15] = key_at[first]",
+        "key_at[last : (last + 15) & ~15] = EVERYTHING",
     ),
     Fault("sums are not rescaled", "cpu_kernels", "row[d] *= factor", "pass"),
     Fault("weights are not rescaled", "cpu_kernels", "state[1, i] *= factor", "pass"),
@@ -280,8 +323,10 @@ def problems() -> tuple[Spec, ...]:
 
     collect()
     many_rows = (  # in one item of the compiled form, which its windows then split
-        Spec(((24, 40),), window=3, block_size=3, sinks=True),
-        Spec(((30, 20), (7, 33)), num_kv_heads=2, group=2, head_dim=8),
+        Spec(((10, 62),), window=2, block_size=3),  # begins beyond the first 16 keys of a tile
+        Spec(((20, 120),), window=69, block_size=16),  # a whole tile is too early for some rows
+        Spec(((30, 20), (24, 80)), num_kv_heads=2, group=2, head_dim=8),
+        Spec(((120, 160),), window=3, block_size=3, sinks=True),  # three splits, one for each row
     )
     return (*drawn, *many_rows)
 

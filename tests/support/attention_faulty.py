@@ -26,10 +26,13 @@ SOURCES = Path(importlib.import_module(PACKAGE).__file__).parent
 READABLE = ("semantics", "online_softmax", "dense", "validation", "paged")
 COMPILED = ("cpu_primitives", "cpu_plan", "cpu_kernels", "cpu")
 SMALL = {
-    "TILE = 64": "TILE = 8",
-    "SPLIT = 256": "SPLIT = 16",
-    "ROWS = 64": "ROWS = 32",
-    "SERIAL = 1 << 18": "SERIAL = 0",
+    "cpu_plan": {
+        "TILE = 64": "TILE = 32",
+        "SPLIT = 256": "SPLIT = 64",
+        "ROWS = 64": "ROWS = 128",
+        "SERIAL = 1 << 18": "SERIAL = 0",
+    },
+    "cpu_kernels": {"PIECE = 32": "PIECE = 16"},
 }
 
 
@@ -90,9 +93,8 @@ def _load_module(package: ModuleType, name: str, fault: Fault | None) -> None:
     path = SOURCES / f"{name}.py"
     here = fault is not None and fault.module == name
     text = fault.source() if here else path.read_text(encoding="utf-8")
-    if name == "cpu_plan":
-        assert all(text.count(large) == 1 for large in SMALL), "a constant has changed"
-    for large, small in SMALL.items():
+    for large, small in SMALL.get(name, {}).items():
+        assert text.count(large) == 1, f"{large}: a constant has changed"
         text = text.replace(large, small)
     module = ModuleType(f"{PACKAGE}.{name}")
     module.__file__ = str(path)
@@ -165,20 +167,28 @@ def _take_number(address: int) -> int:
 
 
 def _multiply_add(rows: int, width: int) -> Callable[..., None]:
-    def block(c, c_stride, a, a_at, a_stride, b, b_at, i, n, first, last):
+    def block(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last):
         for r in range(i, i + rows):
             row = c[r * c_stride + n : r * c_stride + n + width]
             for k in range(first, last):
-                row += a[a_at[r] + k * a_stride] * b[b_at[k] + n : b_at[k] + n + width]
+                row += a[a_at[r] + k] * b[b_at[k] + n : b_at[k] + n + width]
 
     return block
+
+
+def _transpose(source, source_at, t, d, target, target_at, stride, ahead, ahead_at):
+    for i in range(16):
+        begin = source_at[t + i] + d
+        target[target_at + i : target_at + i + 15 * stride + 1 : stride] = source[
+            begin : begin + 16
+        ]
 
 
 _INTRINSICS: dict[str, Callable[..., Any]] = {
     "pointer": lambda address: address,
     "call": lambda function, argument, option: function(argument, option),
     "take_number": _take_number,
-    "prefetch": lambda array, index: None,
+    "transpose_16x16": _transpose,
     "float_of_bits": lambda bits: np.int32(bits).view(np.float32),
 }
 
