@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minipaged.attention import cpu_kernels, cpu_plan
+from minipaged.attention import cpu_kernels, cpu_plan, cpu_write
 from minipaged.attention.semantics import check_options, compute_dtype
 from minipaged.attention.validation import check_shapes, walk
 from minipaged.core.errors import InvalidBatch
@@ -137,7 +137,7 @@ def cpu_write_kv(
         target = stored.data_ptr(), *(size * stride for stride in stored.stride()[:3])
         shape = len(rows), num_heads, dim * size, block_size, num_blocks * block_size
         arguments = (*source, *target, slots.data_ptr(), shape)
-        bad_slot = cpu_kernels.write_rows(*arguments)
+        bad_slot = cpu_write.write_rows(*arguments)
         if bad_slot != -1:
             raise InvalidBatch(f"slot {bad_slot} is not one of {num_blocks * block_size} slots")
 

@@ -23,71 +23,23 @@ import numpy as np
 from numba import carray, cfunc, njit, types
 from numba.extending import overload
 
-from minipaged.attention import cpu_plan
+from minipaged.attention import cpu_matrices, cpu_plan
+from minipaged.attention.cpu_matrices import PIECE, multiply_add, turn
 from minipaged.attention.cpu_plan import ITEM, OPTIONS, PROBLEM, SPLIT, TILE, compiled, seen
 from minipaged.attention.cpu_primitives import (
-    LANES,
     exp,
-    multiply_add,
     pointer,
     take_number,
     tanh,
-    transpose_16x16,
     version_of,
     widen,
 )
 
 F = np.float32
 NEVER = F(-np.inf)  # the score of a key that a row does not see
-PIECE = 32  # keys of a tile that are turned at once; they stay in the first cache
-WIDE = 32 if LANES == 16 else 16  # columns of four rows of sums that fit into the registers
 EVERYTHING = 1 << 60  # more elements than any cache has; the block table says how far it goes
 
 _inline = njit(inline="always", **OPTIONS)  # into its one caller, so that it is compiled once
-
-
-# -- small matrices --------------------------------------------------------------------------------
-
-
-def _strip_of(num_rows):
-    """Compile what `_multiply_add` does for that many rows from row i on, 16 columns at a time."""
-    wide, narrow = multiply_add(num_rows, WIDE), multiply_add(num_rows, 16)
-
-    @compiled
-    def strip(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last):
-        n = 0
-        while n + WIDE <= width:
-            wide(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last)
-            n += WIDE
-        while n + 16 <= width:
-            narrow(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, n, first, last)
-            n += 16
-
-    return strip
-
-
-_strip_1, _strip_2, _strip_3, _strip_4 = map(_strip_of, (1, 2, 3, 4))
-
-
-@compiled
-def _multiply_add(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, rows, width, first, last):
-    """c[:rows, :width] += a[:rows, first:last] @ b[first:last, :], see `multiply_add`."""
-    i = 0
-    while i + 4 <= rows:
-        _strip_4(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
-        i += 4
-    if rows - i == 3:
-        _strip_3(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
-    elif rows - i == 2:
-        _strip_2(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
-    elif rows - i == 1:
-        _strip_1(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, i, width, first, last)
-    for i in range(rows):  # heads whose size is no multiple of 16 have columns left
-        for n in range(width & ~15, width):
-            total = c[i * c_stride + n]
-            for k in range(first, last):
-                total += a[a_at[i] + k] * b[b_at[k] + n]
-            c[i * c_stride + n] = total
 
 
 # -- one tile of keys ------------------------------------------------------------------------------
@@ -154,18 +106,6 @@ def _compile_readable(stored, scratch, at, first, last, dim):
         return stored
 
     return in_place if stored.dtype == scratch.dtype else copies
-
-
-@compiled
-def _turn(keys, key_at, t, num_keys, dim, turned, ahead, ahead_at):
-    """turned[d, i] = key[t + i, d], for `num_keys` keys from t on, a multiple of 16."""
-    for i in range(0, num_keys, 16):
-        for d in range(0, dim & ~15, 16):
-            to = d * PIECE + i
-            transpose_16x16(keys, key_at, t + i, d, turned, to, PIECE, ahead, ahead_at)
-        for d in range(dim & ~15, dim):
-            for j in range(i, i + 16):
-                turned[d * PIECE + j] = keys[key_at[t + j] + d]
 
 
 @compiled
@@ -309,9 +249,9 @@ def _attend_tile(
     """
     first, last = max(low - start, 0), min(high - start, TILE)
     lower, upper = first & ~15, (last + 15) & ~15
-    turn = start // TILE % 2
-    key_at, value_at = s.key_at[turn], s.value_at[turn]
-    next_key_at, next_value_at = s.key_at[1 - turn], s.value_at[1 - turn]
+    parity = start // TILE % 2
+    key_at, value_at = s.key_at[parity], s.value_at[parity]
+    next_key_at, next_value_at = s.key_at[1 - parity], s.value_at[1 - parity]
     if start <= low:
         _locate(p, item, start, first, last, key_at, value_at)
     next_last = min(high - start - TILE, TILE)
@@ -322,19 +262,19 @@ def _attend_tile(
     keys = _readable(key, s.keys, key_at, lower, upper, p.head_dim)
     for t in range(lower, upper, PIECE):
         num_keys = min(PIECE, upper - t)
-        _turn(keys, key_at, t, num_keys, p.head_dim, s.turned, key, next_key_at)
+        turn(keys, key_at, t, num_keys, p.head_dim, s.turned, key, next_key_at)
         _list_lines(next_value_at, t, p.value_head_dim, s.line_at)
         scores = s.scores[t:]
         for i in range(rows):
             scores[i * TILE : i * TILE + num_keys] = F(0)
-        _multiply_add(
+        multiply_add(
             scores, np.int64(TILE), s.query, s.query_at, s.turned, s.turned_at,
             value, s.line_at, rows, num_keys, np.int64(0), p.head_dim,
         )  # fmt: skip
     masked = start + lower < all_low or start + upper > all_high or first > 0
     _weigh(p, start, lower, upper, masked, rows, s.scores, s.bounds, s.bias, state, sums, s.work)
     values = _readable(value, s.values, value_at, first, last, p.value_head_dim)
-    _multiply_add(
+    multiply_add(
         sums, p.value_head_dim, s.scores, s.score_at, values, value_at,
         value, next_value_at, rows, p.value_head_dim, first, last,
     )  # fmt: skip
@@ -439,7 +379,7 @@ def worker(stored: str, number: str):
     Its `address` is what `cpu_plan.attend` calls.
     """
     stored_type, number_type = np.dtype(stored).type, np.dtype(number).type
-    version = version_of(__file__, cpu_plan.__file__)
+    version = version_of(__file__, cpu_matrices.__file__, cpu_plan.__file__)
 
     def work(problem, joining):
         p = carray(pointer(problem), 1, PROBLEM)[0]
@@ -454,28 +394,3 @@ def worker(stored: str, number: str):
             _work(p, items, key, value, states, sums)
 
     return cfunc(types.void(types.int64, types.int64), cache=True, error_model="numpy")(work)
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
-@njit(cache=True, **OPTIONS)
-def write_rows(source, token, head, target, block, slot, target_head, slots, shape):
-    """Copy rows of bytes into their slots, skipping -1; addresses and strides count bytes.
-
-    Returns the first slot that the cache does not have, with nothing written, or -1 if all is well.
-    """
-    num_tokens, num_heads, num_bytes, block_size, num_slots = shape
-    slots = carray(pointer(slots), num_tokens, np.int64)
-    for i in range(num_tokens):
-        if slots[i] >= num_slots or slots[i] < -1:
-            return slots[i]
-    for i in range(num_tokens):
-        if slots[i] >= 0:
-            at = target + slots[i] // block_size * block + slots[i] % block_size * slot
-            for h in range(num_heads):
-                row = carray(pointer(source + i * token + h * head), num_bytes, np.uint8)
-                copy = carray(pointer(at + h * target_head), num_bytes, np.uint8)
-                for b in range(num_bytes):
-                    copy[b] = row[b]
-    return -1

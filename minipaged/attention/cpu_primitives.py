@@ -91,7 +91,7 @@ def _prefetch(builder, place):
 # -- vectors ---------------------------------------------------------------------------------------
 
 
-def multiply_add(rows: int, width: int):
+def multiply_add_of(rows: int, width: int):
     """Compile `c[i : i + rows, n : n + width] += a[i : i + rows, first:last] @ b[first:last, n:]`.
 
     Nearly all time is spent in this loop, so its sums are told to stay in registers. All arrays are

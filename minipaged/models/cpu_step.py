@@ -14,7 +14,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from minipaged.attention import cpu, cpu_kernels, cpu_plan
+from minipaged.attention import cpu, cpu_plan, cpu_write
 from minipaged.attention.cpu_primitives import version_of
 from minipaged.cache import KVCache, PagedBatch
 from minipaged.linear import kernels, microkernels
@@ -24,7 +24,7 @@ from minipaged.linear.packed import Packed
 from .rope import rotary_angles
 
 F = np.float32
-attend, write_rows = cpu_plan.attend, cpu_kernels.write_rows
+attend, write_rows = cpu_plan.attend, cpu_write.write_rows
 _compiled = njit(nogil=True, error_model="numpy")
 
 
@@ -56,7 +56,7 @@ def _rotate(heads, cos, sin, num_heads):
 
 def _compile():
     """The step, for this version of the files that it is made of."""
-    files = kernels.__file__, microkernels.__file__, cpu_plan.__file__, cpu_kernels.__file__
+    files = kernels.__file__, microkernels.__file__, cpu_plan.__file__, cpu_write.__file__
     version = version_of(__file__, *files)
 
     def run(

@@ -24,7 +24,7 @@ import numpy as np
 PACKAGE = "minipaged.attention"
 SOURCES = Path(importlib.import_module(PACKAGE).__file__).parent
 READABLE = ("semantics", "online_softmax", "dense", "validation", "paged")
-COMPILED = ("cpu_primitives", "cpu_plan", "cpu_kernels", "cpu")
+COMPILED = ("cpu_primitives", "cpu_plan", "cpu_matrices", "cpu_kernels", "cpu_write", "cpu")
 SMALL = {
     "cpu_plan": {
         "TILE = 64": "TILE = 32",
@@ -32,7 +32,7 @@ SMALL = {
         "ROWS = 64": "ROWS = 128",
         "SERIAL = 1 << 18": "SERIAL = 0",
     },
-    "cpu_kernels": {"PIECE = 32": "PIECE = 16"},
+    "cpu_matrices": {"PIECE = 32": "PIECE = 16"},
 }
 
 
