@@ -33,8 +33,8 @@ def export_model(name: str, form: str) -> str:
 
     Args:
         name: as ``load_model`` takes it.
-        form: "name" (for this engine, as it is), "directory" (Hugging Face, float32), "gguf-f16"
-            or "gguf-f32".
+        form: "name" (for this engine, as it is), "directory" (Hugging Face, float32),
+            "gguf-f16", "gguf-f32", or "gguf" (the model's own file, quantised as it is).
 
     Raises:
         ModelError: there is no such model, or the form cannot express it.
@@ -56,6 +56,8 @@ def export_model(name: str, form: str) -> str:
 
 
 def _write(source: Path, form: str, target: Path) -> None:
+    if form == "gguf":
+        return _link(source, target / "model.gguf")
     config, tokenizer, weights = read_model(source)
     if config.rope_scaling is not None or config.sliding_window is not None:
         raise ModelError(f"{source}: rope scaling and windows are not exported to other engines")
@@ -64,6 +66,13 @@ def _write(source: Path, form: str, target: Path) -> None:
     else:
         dtype = {"gguf-f16": torch.float16, "gguf-f32": torch.float32}[form]
         write_gguf(config, tokenizer, weights, dtype, target / "model.gguf")
+
+
+def _link(source: Path, target: Path) -> None:
+    """A name of its own for the file, beside which an engine may write what it makes of it."""
+    if source.suffix != ".gguf":
+        raise ModelError(f"{source} is no .gguf file, which a peer could read as it is quantised")
+    target.symlink_to(source.resolve())
 
 
 def read_model(source: Path) -> tuple[ModelConfig, Tokenizer, Weights]:

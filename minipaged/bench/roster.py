@@ -32,7 +32,7 @@ class Peer:
     adapter: str  # FILE:CLASS in peers/
     module: str  # to be importable
     install: str  # the arguments of pip
-    form: str = ""  # of the model it reads: "name", "directory", "gguf-f16", "gguf-f32"
+    form: str = ""  # of the model it reads, as export.py names them
     environment: dict[str, str] = field(default_factory=dict)
     preload: str = ""  # a library of its environment that it wants to be loaded first
 
@@ -65,8 +65,17 @@ ENGINES = {
         "openvino-genai openvino-tokenizers numpy",
         "gguf-f16",
     ),
+    "openvino-genai-gguf": Peer(
+        "for_openvino_genai.py:QuantisedEngine",
+        "openvino_genai",
+        "openvino-genai openvino-tokenizers numpy",
+        "gguf",
+    ),
     "llama-cpp-python": Peer(
         "for_llama_cpp.py:Engine", "llama_cpp", "llama-cpp-python", "gguf-f32"
+    ),
+    "llama-cpp-python-gguf": Peer(
+        "for_llama_cpp.py:QuantisedEngine", "llama_cpp", "llama-cpp-python", "gguf"
     ),
 }
 MANAGERS = {
@@ -110,8 +119,9 @@ def parse_pythons(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def python_of(name: str, pythons: dict[str, str]) -> str:
-    """The interpreter that has this peer; both modes of a package share one."""
-    return pythons.get(name) or pythons.get(name.removesuffix("-cb")) or sys.executable
+    """The interpreter that has this peer; the modes of a package share one."""
+    package = name.removesuffix("-cb").removesuffix("-gguf")
+    return pythons.get(name) or pythons.get(package) or sys.executable
 
 
 def present(

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from minipaged.models import ModelConfig, load_model
 
 from .costs import Costs
@@ -13,6 +15,7 @@ from .engine import Measurement, Say, loading
 from .export import export_model
 from .limits import joined, limits_of, measure_limits
 from .measures import BLOCK_SIZE
+from .random_model import weight_bytes
 from .report import Report
 from .roster import ENGINES, python_of
 from .stats import Figure
@@ -31,7 +34,8 @@ class Run:
         model: name, directory or file.
         peers: names out of ``ENGINES``; they are known to be there.
         pythons: interpreters of peers.
-        dtype: of the weights.
+        dtype: of our weights, and of those peers that follow.
+        num_weights: that a step multiplies with.
         work: what is asked.
         say: is told what is going on.
     """
@@ -42,11 +46,12 @@ class Run:
         peers: list[str],
         pythons: dict[str, str],
         dtype: str,
+        num_weights: int,
         work: Work,
         say: Say,
     ):
         self.model, self.peers, self.pythons, self.dtype = model, peers, pythons, dtype
-        self.work, self.say = work, say
+        self.num_weights, self.work, self.say = num_weights, work, say
         self.figures: list[Figure] = []
         self.loads: list[Figure] = []
         self.notes: list[str] = []
@@ -96,6 +101,7 @@ class Run:
         options = {
             "model": export_model(self.model, peer.form),
             "dtype": self.dtype,
+            "num_weights": self.num_weights,
             "block_size": BLOCK_SIZE,
             "max_num_seqs": MAX_NUM_SEQS,
             "max_len": min(self.work.max_len, MAX_LEN),
@@ -128,7 +134,8 @@ def run(
     say("limits of this machine")
     before = measure_limits(3, *sizes)
     limits = limits_of(before)
-    found = Run(model, peers, pythons, dtype, work, say)
+    num_weights = weight_bytes(config, torch.int8)
+    found = Run(model, peers, pythons, dtype, num_weights, work, say)
     found.measure(tests, rounds, lambda w: Costs(config, limits, w.weight_bytes, w.kv_bytes))
     say("limits of this machine, once more")
     machine = joined(before, measure_limits(3, *sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from minipaged.bench.processes import Run, run
 from minipaged.bench.report import Report, number
 from minipaged.bench.roster import ENGINES, Peer
 from minipaged.bench.stats import Figure
+from minipaged.core import ModelError
 from minipaged.models import load_model
 from minipaged.models.catalog import find_model
 
@@ -258,6 +260,19 @@ def test_exported_weights_are_ours_to_the_bit(tmp_path, monkeypatch):
         assert all(torch.equal(ours[name].float(), theirs[name]) for name in ours)
         assert replace(config, rms_norm_eps=1e-5) == load_model("bundled").config
         assert config.rms_norm_eps == pytest.approx(1e-5)  # a file keeps it as float32
+
+
+def test_a_quantised_file_is_handed_over_as_it_is(tmp_path, monkeypatch):
+    """Under a name in a folder of ours: what an engine writes beside it litters nobody's models."""
+    monkeypatch.setenv("MINIPAGED_CACHE", str(tmp_path / "cache"))
+    mine = tmp_path / "models" / "my-model.gguf"
+    mine.parent.mkdir()
+    shutil.copy(export_model("bundled", "gguf-f16"), mine)
+    theirs = Path(export_model(str(mine), "gguf"))
+    assert theirs.samefile(mine)
+    assert theirs.parent != mine.parent
+    with pytest.raises(ModelError, match=r"is no \.gguf file"):
+        export_model("bundled", "gguf")
 
 
 def test_a_half_export_is_rounded_not_other(tmp_path, monkeypatch):

@@ -184,7 +184,10 @@ def test_interpreters_are_named_and_must_exist(tmp_path):
     for wrong in ("vllm", "vllm=", f"vllm={tmp_path / 'nothing'}"):
         with pytest.raises(Unknown, match="NAME=PATH"):
             parse_pythons([wrong])
-    assert python_of("transformers-cb", {"transformers": "/there"}) == "/there"
+    for mode in ("transformers-cb", "openvino-genai-gguf", "llama-cpp-python-gguf"):
+        package = mode.removesuffix("-cb").removesuffix("-gguf")
+        assert python_of(mode, {package: "/there"}) == "/there"
+        assert python_of(mode, {package: "/there", mode: "/own"}) == "/own"
     assert python_of("transformers", {}) == sys.executable
 
 

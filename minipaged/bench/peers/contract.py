@@ -27,9 +27,9 @@ class Engine(Protocol):
         """Load the model.
 
         Args:
-            options: model (a path), dtype, threads, block_size, max_num_seqs, max_len; and
-                kv_tokens (size of the pool in tokens, or None) with preemption ("recompute" or
-                "swap").
+            options: model (a path), dtype, num_weights (in a step), threads, block_size,
+                max_num_seqs, max_len; and kv_tokens (size of the pool in tokens, or None) with
+                preemption ("recompute" or "swap").
         """
         ...
 

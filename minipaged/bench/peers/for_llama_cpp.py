@@ -17,7 +17,8 @@ class Engine:
     """
 
     precision = "float32, K/V of float16"
-    weight_bytes, kv_bytes = 4, 2
+    weight_bytes: float = 4
+    kv_bytes: float = 2
     compile_seconds = None
 
     def __init__(self, options: dict[str, Any]):
@@ -151,3 +152,12 @@ class Engine:
     def _forget(self) -> None:
         self.api.llama_memory_clear(self.memory, True)
         self._has_prefix = False
+
+
+class QuantisedEngine(Engine):
+    """The same with the weights that the file has."""
+
+    def __init__(self, options: dict[str, Any]):
+        super().__init__(options)
+        self.weight_bytes = self.api.llama_model_size(self.model) / options["num_weights"]
+        self.precision = f"weights of {8 * self.weight_bytes:.1f} bits, K/V of float16"

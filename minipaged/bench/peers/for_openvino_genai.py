@@ -1,10 +1,10 @@
-"""``openvino-genai``: its continuous batching pipeline, out of a GGUF file of float16 weights."""
+"""``openvino-genai``: its continuous batching pipeline, out of a GGUF file."""
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Engine:
@@ -15,8 +15,10 @@ class Engine:
     """
 
     precision = "float32 from weights of float16, K/V of float16"
-    weight_bytes = kv_bytes = 2
+    weight_bytes: float = 2
+    kv_bytes: float = 2
     compile_seconds = None
+    PROPERTIES: ClassVar[dict[str, Any]] = {"INFERENCE_PRECISION_HINT": "f32"}
     BLOCK_SIZE = 32  # tokens, of the plugin for CPUs
 
     def __init__(self, options: dict[str, Any]):
@@ -97,7 +99,7 @@ class Engine:
             properties = {
                 "INFERENCE_NUM_THREADS": self.options["threads"],
                 "ENABLE_CPU_PINNING": True,
-                "INFERENCE_PRECISION_HINT": "f32",
+                **self.PROPERTIES,
             }
             self._pipelines[prefix_caching] = self.genai.ContinuousBatchingPipeline(
                 str(self._directory), scheduler, "CPU", properties
@@ -109,3 +111,17 @@ class Engine:
         if not (gguf.parent / "openvino_model.xml").exists():
             self.genai.LLMPipeline(str(gguf), "CPU", enable_save_ov_model=True)
         return gguf.parent
+
+
+class QuantisedEngine(Engine):
+    """The same with the weights that the file has, and K/V and arithmetic as it chooses itself."""
+
+    precision = "weights as the file's, K/V of 8 bits"
+    kv_bytes = 1
+    PROPERTIES: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, options: dict[str, Any]):
+        super().__init__(options)
+        stored = (self._directory / "openvino_model.bin").stat().st_size
+        self.weight_bytes = stored / options["num_weights"]
+        self.precision = f"weights of {8 * self.weight_bytes:.1f} bits, K/V of 8"
