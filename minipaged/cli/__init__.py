@@ -29,7 +29,7 @@ from . import (
     reproduce,
     zoo,
 )
-from .errors import Commands, silence_stdout
+from .errors import Commands, leave, silence_stdout
 
 HELP = """Paged attention to read, to trust and to run.
 
@@ -99,3 +99,5 @@ def main() -> None:
     except BrokenPipeError:
         silence_stdout()
         sys.exit(1)
+    except SystemExit as end:
+        leave(end.code)

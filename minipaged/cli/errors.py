@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from contextlib import suppress
@@ -39,6 +40,20 @@ def fail(message: str, code: int) -> NoReturn:
     """Print one sentence to stderr and exit."""
     typer.echo(f"minipaged: {message}", err=True)
     raise typer.Exit(code)
+
+
+def leave(code: Any) -> None:
+    """Exit as ``sys.exit(code)`` does, but do not take torch apart first: that takes 0.6 s.
+
+    Whatever was registered for the end is run. A profiler that watches wants the usual way out.
+    """
+    if isinstance(code, str) or "torch" not in sys.modules or sys.getprofile() or sys.gettrace():
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # who reads may have left
+            stream.flush()
+    os._exit(code or 0)
 
 
 def silence_stdout() -> None:

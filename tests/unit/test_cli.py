@@ -266,3 +266,21 @@ def test_rates_and_sizes():
     assert _size(1023) == "1023 B"
     assert _size(1024**2 - 1) == "1024.0 KiB"
     assert _size(3 * 2**40) == "3072.0 GiB"
+
+
+@pytest.mark.parametrize("code", [None, 0, 3, "why not"])
+def test_leaving_early_looks_like_leaving(code):
+    """Same exit code, same output, and what was registered for the end is run, last first."""
+    text = (
+        "import atexit, sys, types; from minipaged.cli.errors import leave\n"
+        "sys.modules['torch'] = types.ModuleType('torch')\n"
+        "for word in ('last', 'before'): atexit.register(print, word)\n"
+        f"print('first'); print('aside', file=sys.stderr); {{}}({code!r})"
+    )
+    early, usual = (
+        subprocess.run([sys.executable, "-c", text.format(end)], capture_output=True, text=True)
+        for end in ("leave", "sys.exit")
+    )
+    assert usual.stdout.split() == ["first", "before", "last"]
+    for field in ("returncode", "stdout", "stderr"):
+        assert getattr(early, field) == getattr(usual, field)
