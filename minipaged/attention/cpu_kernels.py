@@ -24,11 +24,22 @@ from numba import carray, cfunc, njit, types
 from numba.extending import overload
 
 from minipaged.attention import cpu_matrices, cpu_plan
-from minipaged.attention.cpu_matrices import PIECE, multiply_add, turn
-from minipaged.attention.cpu_plan import ITEM, OPTIONS, PROBLEM, SPLIT, TILE, compiled, seen
+from minipaged.attention.cpu_matrices import multiply_add, turn
+from minipaged.attention.cpu_plan import (
+    ITEM,
+    OPTIONS,
+    PROBLEM,
+    SPLIT,
+    TILE,
+    compiled,
+    keep_until_here,
+    seen,
+)
 from minipaged.attention.cpu_primitives import (
     exp,
+    largest,
     pointer,
+    sum_of,
     take_number,
     tanh,
     version_of,
@@ -68,10 +79,10 @@ def _locate(p, item, start, first, last, key_at, value_at):
 
 
 @compiled
-def _list_lines(at, t, dim, line_at):
-    """Where the second of every two cache lines of a piece begins; who sums asks for the first."""
+def _list_lines(at, first, last, dim, line_at):
+    """Where the second of every two cache lines of a tile begins; who sums asks for the first."""
     i = 0
-    for row in range(t, t + PIECE):
+    for row in range(first, last):
         for d in range(16, dim, 32):
             if i < len(line_at):
                 line_at[i] = at[row] + d
@@ -88,34 +99,33 @@ def _locate_first(p, item, key_at, value_at):
         _locate(p, item, start, low - start, min(high - start, TILE), key_at, value_at)
 
 
-def _readable(stored, scratch, at, first, last, dim):
-    """An array with rows of `dim` numbers at `at`: `stored`, or `scratch` with widened copies."""
+def _readable(stored, at, scratch, scratch_at, first, last, dim):
+    """Where rows of `dim` numbers can be read: in `stored`, or widened copies in `scratch`."""
 
 
 @overload(_readable)
-def _compile_readable(stored, scratch, at, first, last, dim):
-    def copies(stored, scratch, at, first, last, dim):
+def _compile_readable(stored, at, scratch, scratch_at, first, last, dim):
+    def copies(stored, at, scratch, scratch_at, first, last, dim):
         for t in range(first, last):
             source, target = stored[at[t] : at[t] + dim], scratch[t * dim : (t + 1) * dim]
             for d in range(dim):
                 target[d] = widen(source[d])
-            at[t] = t * dim
-        return scratch
+            scratch_at[t] = t * dim
+        return scratch, scratch_at
 
-    def in_place(stored, scratch, at, first, last, dim):
-        return stored
+    def in_place(stored, at, scratch, scratch_at, first, last, dim):
+        return stored, at
 
     return in_place if stored.dtype == scratch.dtype else copies
 
 
 @compiled
-def _weigh(p, start, lower, upper, masked, rows, scores, bounds, bias, state, sums, work):
+def _weigh(p, start, lower, upper, masked, rows, scores, bounds, bias, state, sums):
     """Turn the scores of a tile into weights: softcap, ALiBi, mask, exp below a new maximum.
 
     Maxima and totals are those of every 16th key first, and then of these 16.
     """
     cap = scores.dtype.type(p.softcap)
-    top, total = work[0], work[1]
     for i in range(rows):
         x, here = scores[i * TILE + lower : i * TILE + upper], np.int32(start + lower)
         if p.softcap > 0:
@@ -129,25 +139,13 @@ def _weigh(p, start, lower, upper, masked, rows, scores, bounds, bias, state, su
             first, last = np.int32(bounds[0, i] - here), np.int32(bounds[1, i] - here)
             for j in range(len(x)):
                 x[j] = x[j] if first <= np.int32(j) and np.int32(j) < last else NEVER
-        top[:] = state[0, i]
-        for t in range(0, len(x), 16):
-            for j in range(16):
-                top[j] = max(top[j], x[t + j])
-        for half in (8, 4, 2, 1):
-            for j in range(half):
-                top[j] = max(top[j], top[j + half])
-        finite = F(0) if top[0] == NEVER else top[0]  # -inf - -inf would be NaN
+        top = largest(x, state[0, i])
+        finite = F(0) if top == NEVER else top  # -inf - -inf would be NaN
         _rescale(state, sums, i, exp(state[0, i] - finite))
-        state[0, i] = top[0]
-        total[:] = F(0)
-        for t in range(0, len(x), 16):
-            for j in range(16):
-                x[t + j] = exp(x[t + j] - finite)
-                total[j] += x[t + j]
-        for half in (8, 4, 2, 1):
-            for j in range(half):
-                total[j] += total[j + half]
-        state[1, i] += total[0]
+        state[0, i] = top
+        for j in range(len(x)):
+            x[j] = exp(x[j] - finite)
+        state[1, i] += sum_of(x, x.dtype.type(0))
 
 
 # -- partial states: state[0] = m, state[1] = l, sums = acc, as in online_softmax.AttentionState ---
@@ -259,23 +257,22 @@ def _attend_tile(
         _locate(p, item, start + TILE, 0, next_last, next_key_at, next_value_at)
     else:
         _locate_first(p, upcoming, next_key_at, next_value_at)
-    keys = _readable(key, s.keys, key_at, lower, upper, p.head_dim)
-    for t in range(lower, upper, PIECE):
-        num_keys = min(PIECE, upper - t)
-        turn(keys, key_at, t, num_keys, p.head_dim, s.turned, key, next_key_at)
-        _list_lines(next_value_at, t, p.value_head_dim, s.line_at)
-        scores = s.scores[t:]
-        for i in range(rows):
-            scores[i * TILE : i * TILE + num_keys] = F(0)
-        multiply_add(
-            scores, np.int64(TILE), s.query, s.query_at, s.turned, s.turned_at,
-            value, s.line_at, rows, num_keys, np.int64(0), p.head_dim,
-        )  # fmt: skip
-    masked = start + lower < all_low or start + upper > all_high or first > 0
-    _weigh(p, start, lower, upper, masked, rows, s.scores, s.bounds, s.bias, state, sums, s.work)
-    values = _readable(value, s.values, value_at, first, last, p.value_head_dim)
+    keys, from_at = _readable(key, key_at, s.keys, s.widened_at, lower, upper, p.head_dim)
+    turn(keys, from_at, lower, upper, p.head_dim, s.turned, key, next_key_at)
+    _list_lines(value_at, lower, upper, p.value_head_dim, s.line_at)
+    for i in range(rows):
+        s.scores[i * TILE + lower : i * TILE + upper] = F(0)
     multiply_add(
-        sums, p.value_head_dim, s.scores, s.score_at, values, value_at,
+        s.scores[lower:], np.int64(TILE), s.query, s.query_at, s.turned[lower:], s.turned_at,
+        value, s.line_at, rows, upper - lower, np.int64(0), p.head_dim,
+    )  # fmt: skip
+    masked = start + lower < all_low or start + upper > all_high or first > 0
+    _weigh(p, start, lower, upper, masked, rows, s.scores, s.bounds, s.bias, state, sums)
+    values, from_at = _readable(
+        value, value_at, s.values, s.widened_at, first, last, p.value_head_dim
+    )
+    multiply_add(
+        sums, p.value_head_dim, s.scores, s.score_at, values, from_at,
         value, next_value_at, rows, p.value_head_dim, first, last,
     )  # fmt: skip
 
@@ -310,43 +307,68 @@ class _Scratch(NamedTuple):
     query_at: np.ndarray  # [rows] where its rows begin
     scores: np.ndarray  # [rows, TILE], flat; then the weights
     score_at: np.ndarray  # [rows]
-    turned: np.ndarray  # [head_dim, PIECE], flat
+    turned: np.ndarray  # [head_dim, TILE], flat
     turned_at: np.ndarray  # [head_dim]
     line_at: np.ndarray  # [head_dim]
     keys: np.ndarray  # [TILE, head_dim], flat; where stored numbers must be widened
     values: np.ndarray  # [TILE, value_head_dim], flat
+    widened_at: np.ndarray  # [TILE] where the rows of either begin
     key_at: np.ndarray  # [2, TILE] where the keys of this tile and the next begin
     value_at: np.ndarray  # [2, TILE]
     bounds: np.ndarray  # [3, rows] first and last (exclusive) position seen, and the row's own
     bias: np.ndarray  # [rows] ALiBi slope
-    work: np.ndarray  # [2, 16]
     state: np.ndarray  # [2, rows]
     sums: np.ndarray  # [rows, value_head_dim], flat
 
 
+@compiled
+def _cut(at, count, number):
+    """An array of so many numbers at an address, and the address of what may follow it."""
+    array = carray(pointer(at), count, number)
+    return array, (at + count * array.itemsize + 63) & ~63
+
+
 @_inline
 def _work(p, items, key, value, states, sums):
-    """Take items while there are any: attend, and store the rows or, of a split item, its state."""
-    number, rows = sums.dtype, p.rows
+    """Take items while there are any: attend, and store the rows or, of a split item, its state.
+
+    All scratch is cut from one allocation: if each array were one, Numba would count references to
+    it in every loop, and that took a third of the time.
+    """
+    number, rows, dim, value_dim = sums.dtype, p.rows, p.head_dim, p.value_head_dim
+    count = rows * (dim + TILE + 2 * value_dim + 12) + dim * (TILE + 2)
+    count += TILE * (dim + value_dim + 5)
+    memory = np.empty(count * 8 + 20 * 64, np.uint8)
+    at = (memory.ctypes.data + 63) & ~63
+    query, at = _cut(at, rows * dim, number)
+    query_at, at = _cut(at, rows, np.int64)
+    scores, at = _cut(at, rows * TILE, number)
+    score_at, at = _cut(at, rows, np.int64)
+    turned, at = _cut(at, dim * TILE, number)
+    turned_at, at = _cut(at, dim, np.int64)
+    line_at, at = _cut(at, dim, np.int64)
+    keys, at = _cut(at, TILE * dim, number)
+    values, at = _cut(at, TILE * value_dim, number)
+    widened_at, at = _cut(at, TILE, np.int64)
+    key_at, at = _cut(at, 2 * TILE, np.int64)
+    value_at, at = _cut(at, 2 * TILE, np.int64)
+    bounds, at = _cut(at, 3 * rows, np.int32)
+    bias, at = _cut(at, rows, number)
+    other, at = _cut(at, 2 * rows, number)
+    other_sums, at = _cut(at, rows * value_dim, number)
+    state, at = _cut(at, 2 * rows, number)
+    total, at = _cut(at, rows * value_dim, number)
+    for i in range(rows):
+        query_at[i], score_at[i] = i * dim, i * TILE
+    for d in range(dim):
+        turned_at[d] = d * TILE
+    line_at[:], key_at[:], value_at[:] = 0, 0, 0
     scratch = _Scratch(
-        np.empty(rows * p.head_dim, number),
-        np.arange(rows) * p.head_dim,
-        np.empty(rows * TILE, number),
-        np.arange(rows) * TILE,
-        np.empty(p.head_dim * PIECE, number),
-        np.arange(p.head_dim) * PIECE,
-        np.zeros(p.head_dim, np.int64),
-        np.empty(TILE * p.head_dim, number),
-        np.empty(TILE * p.value_head_dim, number),
-        np.zeros((2, TILE), np.int64),
-        np.zeros((2, TILE), np.int64),
-        np.empty((3, rows), np.int32),
-        np.empty(rows, number),
-        np.empty((2, 16), number),
-        np.empty((2, rows), number),
-        np.empty(rows * p.value_head_dim, number),
-    )
-    state, total = np.empty((2, rows), number), np.empty(rows * p.value_head_dim, number)
+        query, query_at, scores, score_at, turned, turned_at, line_at, keys, values, widened_at,
+        key_at.reshape((2, TILE)), value_at.reshape((2, TILE)), bounds.reshape((3, rows)), bias,
+        other.reshape((2, rows)), other_sums,
+    )  # fmt: skip
+    state = state.reshape((2, rows))
     i = take_number(p.next_item)
     while i < p.num_items:
         following = take_number(p.next_item)
@@ -357,6 +379,7 @@ def _work(p, items, key, value, states, sums):
             _attend(p, items[i], upcoming, key, value, scratch, state, total)
             _finish(p, items[i], state, total)
         i = following
+    keep_until_here(memory)
 
 
 @compiled

@@ -6,10 +6,9 @@ Whoever computes asks for the cache lines that are needed next, on the way.
 
 from __future__ import annotations
 
-from minipaged.attention.cpu_plan import compiled
+from minipaged.attention.cpu_plan import TILE, compiled
 from minipaged.attention.cpu_primitives import LANES, multiply_add_of, transpose_16x16
 
-PIECE = 32  # keys of a tile that are turned at once; they stay in the first cache
 WIDE = 32 if LANES == 16 else 16  # columns of four rows of sums that fit into the registers
 
 
@@ -55,12 +54,12 @@ def multiply_add(c, c_stride, a, a_at, b, b_at, ahead, ahead_at, rows, width, fi
 
 
 @compiled
-def turn(keys, key_at, t, num_keys, dim, turned, ahead, ahead_at):
-    """turned[d, i] = key[t + i, d], for `num_keys` keys from t on, a multiple of 16."""
-    for i in range(0, num_keys, 16):
+def turn(keys, key_at, first, last, dim, turned, ahead, ahead_at):
+    """turned[d, t] = key[t, d], for the keys of a tile from `first` to `last`, multiples of 16."""
+    for t in range(first, last, 16):
         for d in range(0, dim & ~15, 16):
-            to = d * PIECE + i
-            transpose_16x16(keys, key_at, t + i, d, turned, to, PIECE, ahead, ahead_at)
+            to = d * TILE + t
+            transpose_16x16(keys, key_at, t, d, turned, to, TILE, ahead, ahead_at)
         for d in range(dim & ~15, dim):
-            for j in range(i, i + 16):
-                turned[d * PIECE + j] = keys[key_at[t + j] + d]
+            for j in range(t, t + 16):
+                turned[d * TILE + j] = keys[key_at[j] + d]

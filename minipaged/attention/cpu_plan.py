@@ -7,7 +7,7 @@ from numba import carray, njit, prange
 
 from minipaged.attention.cpu_primitives import call, pointer
 
-TILE = 64  # keys scored at once
+TILE = 32  # keys scored at once; while they are, the next are asked for, which is far enough
 SPLIT = 256  # keys in one partial state; a long sequence is the merge of its splits
 ROWS = 64  # query rows (tokens x query heads) that share one reading of the keys
 SERIAL = 1 << 18  # multiply-adds below which waking threads costs more than it gains
@@ -98,7 +98,7 @@ def _run_workers(work, problem, num_workers):
 
 
 @compiled
-def _keep_until_here(*arrays):
+def keep_until_here(*arrays):
     """Who holds an address does not hold the array: say that it is still needed."""
 
 
@@ -137,5 +137,5 @@ def attend(problem, work, num_threads):
         _run_workers(work, problem.ctypes.data, num_threads)
     if split_up:
         call(work, problem.ctypes.data, 1)
-    _keep_until_here(items, next_item, states, sums)
+    keep_until_here(items, next_item, states, sums)
     return True

@@ -199,6 +199,48 @@ def transpose_16x16(_, source, source_at, t, d, target, target_at, stride, ahead
     return signature, generate
 
 
+def _fold_of(combine):
+    """Compile a fold: every 16th number of `x` first, from `begin` on, then these 16 by halves."""
+
+    @intrinsic
+    def fold(_, x, begin):
+        signature = x.dtype(x, x.dtype)
+
+        def generate(context, builder, signature, args):
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            vector = ir.VectorType(array.data.type.pointee, 16)
+            align = context.get_abi_alignment(vector.element)
+            undefined = ir.Constant(vector, ir.Undefined)
+
+            def reordered(value, order):
+                order = ir.Constant(ir.VectorType(_int32, 16), order)
+                return builder.shuffle_vector(value, undefined, order)
+
+            first = builder.insert_element(undefined, args[1], _int32(0))
+            total = cgutils.alloca_once_value(builder, reordered(first, [0] * 16))
+            with cgutils.for_range_slice(builder, _int64(0), array.nitems, _int64(16)) as (t, _):
+                at = builder.bitcast(builder.gep(array.data, [t]), vector.as_pointer())
+                row = builder.load(at, align=align)
+                builder.store(combine(builder, builder.load(total), row), total)
+            value = builder.load(total)
+            for half in (8, 4, 2, 1):
+                other = reordered(value, [(i + half) % 16 for i in range(16)])
+                value = combine(builder, value, other)
+            return builder.extract_element(value, _int32(0))
+
+        return signature, generate
+
+    return fold
+
+
+def _larger(builder, a, b):
+    return builder.select(builder.fcmp_ordered(">", b, a), b, a)
+
+
+# Called with a multiple of 16 numbers, and with what each of the 16 lanes begins with.
+largest, sum_of = _fold_of(_larger), _fold_of(lambda builder, a, b: builder.fadd(a, b))
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 
 

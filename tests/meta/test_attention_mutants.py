@@ -230,26 +230,42 @@ FAULTS = [
         "p.num_heads, number)[head]\n\n",
         "p.num_heads, number)[item.kv_head]\n\n",
     ),
+    Fault("compiled: -inf minus -inf", "cpu_kernels", "F(0) if top == NEVER else top", "top"),
     Fault(
-        "compiled: -inf minus -inf", "cpu_kernels", "F(0) if top[0] == NEVER else top[0]", "top[0]"
+        "the maximum is the smallest number of all",
+        "cpu_primitives",
+        'builder.fcmp_ordered(">", b, a)',
+        'builder.fcmp_ordered("<", b, a)',
     ),
     Fault(
-        "half of the weights is not counted",
+        "weights are counted twice",
         "cpu_kernels",
-        "total[j] += total[j + half]",
-        "total[j] += F(0)",
+        "sum_of(x, x.dtype.type(0))",
+        "F(2) * sum_of(x, x.dtype.type(0))",
     ),
     Fault(
-        "the maximum is that of half of the keys",
+        "what was summed up is in each of the 16 lanes",
         "cpu_kernels",
-        "top[j] = max(top[j], top[j + half])",
-        "pass",
+        "state[1, i] += sum_of(x, x.dtype.type(0))",
+        "state[1, i] = sum_of(x, state[1, i])",
+    ),
+    Fault(
+        "the maximum forgets the tiles before",
+        "cpu_kernels",
+        "largest(x, state[0, i])",
+        "largest(x, x[0])",
+    ),
+    Fault(
+        "scratch of rows overlaps by a line",
+        "cpu_kernels",
+        "count * array.itemsize + 63",
+        "count * array.itemsize - 1",
     ),
     Fault(
         "keys are not turned beyond the first 16 dimensions",
         "cpu_kernels",
-        "s.query_at, s.turned, s.turned_at,",
-        "s.query_at, s.turned, s.turned_at % (16 * PIECE),",
+        "s.turned[lower:], s.turned_at,",
+        "s.turned[lower:], s.turned_at % (16 * TILE),",
     ),
     Fault(
         "columns beyond a multiple of 16 are left out",
@@ -260,7 +276,7 @@ FAULTS = [
     Fault(
         "dimensions beyond a multiple of 16 are those of the first key",
         "cpu_matrices",
-        "keys[key_at[t + j] + d]",
+        "keys[key_at[j] + d]",
         "keys[key_at[t] + d]",
     ),
     Fault(

@@ -27,12 +27,10 @@ READABLE = ("semantics", "online_softmax", "dense", "validation", "paged")
 COMPILED = ("cpu_primitives", "cpu_plan", "cpu_matrices", "cpu_kernels", "cpu_write", "cpu")
 SMALL = {
     "cpu_plan": {
-        "TILE = 64": "TILE = 32",
         "SPLIT = 256": "SPLIT = 64",
         "ROWS = 64": "ROWS = 128",
         "SERIAL = 1 << 18": "SERIAL = 0",
     },
-    "cpu_matrices": {"PIECE = 32": "PIECE = 16"},
 }
 
 
@@ -184,6 +182,26 @@ def _transpose(source, source_at, t, d, target, target_at, stride, ahead, ahead_
         ]
 
 
+_PLAIN_BUILDER = SimpleNamespace(
+    select=np.where,
+    fcmp_ordered=lambda sign, a, b: {">": np.greater, "<": np.less}[sign](a, b),
+    fadd=np.add,
+)
+
+
+def _fold(combine: Callable[..., Any]) -> Callable[..., Any]:
+    def fold(x, begin):
+        value = np.full(16, begin, x.dtype)
+        for t in range(0, len(x), 16):
+            value = combine(_PLAIN_BUILDER, value, x[t : t + 16])
+        for half in (8, 4, 2, 1):
+            value = combine(_PLAIN_BUILDER, value, np.roll(value, -half))
+        return value[0]
+
+    return fold
+
+
+_FAMILIES: dict[str, Callable[..., Any]] = {"block": _multiply_add, "fold": _fold}
 _INTRINSICS: dict[str, Callable[..., Any]] = {
     "pointer": lambda address: address,
     "call": lambda function, argument, option: function(argument, option),
@@ -194,8 +212,8 @@ _INTRINSICS: dict[str, Callable[..., Any]] = {
 
 
 def _intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
-    if function.__name__ == "block":
-        return _multiply_add(**inspect.getclosurevars(function).nonlocals)
+    if function.__name__ in _FAMILIES:
+        return _FAMILIES[function.__name__](**inspect.getclosurevars(function).nonlocals)
     return _INTRINSICS[function.__name__]
 
 
