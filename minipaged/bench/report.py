@@ -18,7 +18,7 @@ from rich.table import Table
 from .machine import describe_machine, heading
 from .stats import Figure, Ratio, ratios
 
-DISTURBED = 1  # exit code: what was printed must not be quoted
+DISTURBED, INTERRUPTED = 1, 130  # exit codes: not to be quoted; not all that was asked for
 COLUMNS = ("median", "min - max", "of limit", "CPU", "ours / theirs")
 
 
@@ -31,6 +31,7 @@ class Report:
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=describe_machine)
+    interrupted: bool = False  # the figures are those of the rounds before
 
     @property
     def ratios(self) -> list[Ratio]:
@@ -44,7 +45,9 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """Not 0 if any figure must not be quoted."""
+        """Not 0 if any figure must not be quoted, or some are missing."""
+        if self.interrupted:
+            return INTERRUPTED
         return DISTURBED if self.disturbed else 0
 
     def print(self, out: Console, extra: Iterable[Table] = ()) -> None:
@@ -66,6 +69,8 @@ class Report:
                 f"less than 0.9 of the CPU time it asked for, once {worst:.2f}. Do not quote them.",
                 style="bold",
             )
+        if self.interrupted:
+            out.print("INTERRUPTED: these are the rounds that were finished.", style="bold")
 
     def write(self, path: Path | None) -> None:
         """Everything that was printed, and every sample, as JSON."""
@@ -79,6 +84,7 @@ class Report:
             "ratios": [ratio.row() for ratio in self.ratios],
             "notes": self.notes,
             "disturbed": bool(self.disturbed),
+            "interrupted": self.interrupted,
         }
         text = json.dumps(content, indent=1, ensure_ascii=False, default=str)
         path.write_text(text + "\n", encoding="utf-8")

@@ -57,7 +57,10 @@ class Run:
         self.notes: list[str] = []
 
     def measure(self, tests: list[str], rounds: int, make_costs: Callable[[Worker], Costs]) -> None:
-        """The tests one after the other; what has a pool of its own size is loaded for itself."""
+        """The tests one after the other; what has a pool of its own size is loaded for itself.
+
+        What was found is kept, even if this ends with an exception.
+        """
         usual = [test for test in tests if test != "preempt"]
         plans: list[tuple[list[str], dict[str, dict[str, Any]]]] = []
         if usual:
@@ -72,9 +75,11 @@ class Run:
                 costs = {worker.name: make_costs(worker) for worker in workers}
                 for test in names:
                     measurement = Measurement(test, workers, costs)
-                    measurement.run(self.work, rounds, self.say)
-                    self.figures += measurement.figures()
-                    self.notes += measurement.notes
+                    try:
+                        measurement.run(self.work, rounds, self.say)
+                    finally:
+                        self.figures += measurement.figures()
+                        self.notes += measurement.notes
                 self.loads = self.loads or loading(workers)
 
     @contextmanager
@@ -136,11 +141,15 @@ def run(
     limits = limits_of(before)
     num_weights = weight_bytes(config, torch.int8)
     found = Run(model, peers, pythons, dtype, num_weights, work, say)
-    found.measure(tests, rounds, lambda w: Costs(config, limits, w.weight_bytes, w.kv_bytes))
-    say("limits of this machine, once more")
-    machine = joined(before, measure_limits(3, *sizes))
-    report.figures = machine + found.loads + found.figures
-    report.notes = [_drift(machine), *found.notes]
+    try:
+        found.measure(tests, rounds, lambda w: Costs(config, limits, w.weight_bytes, w.kv_bytes))
+        say("limits of this machine, once more")
+        before = joined(before, measure_limits(3, *sizes))
+        found.notes.insert(0, _drift(before))
+    except KeyboardInterrupt:
+        report.interrupted = True
+    report.figures = before + found.loads + found.figures
+    report.notes = found.notes
     return report
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,6 +12,7 @@ from minipaged.bench.costs import Costs
 from minipaged.bench.engine import Measurement, loading
 from minipaged.bench.limits import Limits
 from minipaged.bench.random_model import SMOLLM2_135M
+from minipaged.bench.report import Report
 from minipaged.bench.roster import (
     ENGINES,
     Unknown,
@@ -19,6 +21,7 @@ from minipaged.bench.roster import (
     present,
     python_of,
 )
+from minipaged.bench.run_engine import Run
 from minipaged.bench.stats import ratios
 from minipaged.bench.work import Work
 from minipaged.bench.worker import PEERS, Declined, Failed, Worker
@@ -140,6 +143,27 @@ def test_a_peer_says_how_many_of_its_tokens_are_ours(make):
     figures, _ = measured("single", make(), make("peer"), rounds=1)
     count = WORK.single[1]
     assert figures[1].note == f"the first {count} of {count} tokens are minipaged's"
+
+
+def test_rounds_that_were_finished_survive_an_interrupt(make, monkeypatch):
+    """In the third round of the second test: the first test is whole, the second has one round."""
+    ours, calls = make(), []
+    real = ours.call
+
+    def call(method, *arguments):
+        calls.append(method)
+        if calls.count("samples") == 3:
+            raise KeyboardInterrupt
+        return real(method, *arguments)
+
+    monkeypatch.setattr(ours, "call", call)
+    run = Run("bundled", [], {}, "float32", 1, WORK, lambda text: None)
+    monkeypatch.setattr(run, "_loaded", lambda contestants: nullcontext([ours]))
+    with pytest.raises(KeyboardInterrupt):
+        run.measure(["mixed", "parallel"], 3, lambda worker: COSTS)
+    assert [len(f.values) for f in run.figures] == [3, 1, 1]
+    report = Report("engine", figures=run.figures, interrupted=True)
+    assert report.exit_code == 130
 
 
 def test_who_declines_a_test_is_left_out_and_that_is_noted(make):
