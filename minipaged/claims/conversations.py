@@ -10,10 +10,10 @@ import time
 from copy import copy
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from minipaged.engine.llm import LLM
+from minipaged.engine.llm import LLM
+
+from .real import bundled, greedy, tokens
 
 BLOCK_SIZE = 16
 
@@ -63,21 +63,17 @@ class Played:
 
 def new_engine(prefix_caching: bool) -> LLM:
     """The bundled model, with room for everybody's whole history."""
-    from minipaged.engine.llm import LLM
-
-    return LLM("bundled", block_size=BLOCK_SIZE, num_blocks=512, prefix_caching=prefix_caching)
+    return LLM(bundled(), block_size=BLOCK_SIZE, num_blocks=512, prefix_caching=prefix_caching)
 
 
 def play(llm: LLM, script: Script, seed: int) -> Played:
     """Hold the conversations to their end."""
-    from minipaged.engine.params import SamplingParams
-
     random, played = Random(f"conversations {seed}"), Played()
-    params = SamplingParams(temperature=0, max_tokens=script.answer_len, ignore_eos=True)
+    params = greedy(script.answer_len)
     histories: list[list[int]] = [[] for _ in range(script.num_conversations)]
     for _ in range(script.num_turns):
         for history in histories:
-            history += _question(random, script.question_len, llm.config.vocab_size)
+            history += tokens(random, script.question_len, llm.config.vocab_size)
         prompts = [history[-(script.longest or 0) :] for history in histories]
         before, begin = copy(llm.stats), time.perf_counter()
         outputs = llm.generate(prompts, params)
@@ -88,7 +84,3 @@ def play(llm: LLM, script: Script, seed: int) -> Played:
         for history, output in zip(histories, outputs):
             history += output.outputs[0].token_ids
     return played
-
-
-def _question(random: Random, count: int, vocab_size: int) -> list[int]:
-    return [1 + int(random.random() * (vocab_size - 1)) for _ in range(count)]

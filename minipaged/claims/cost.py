@@ -45,9 +45,7 @@ class CostModel:
     flops_used: float = 0.5  # assumed: share of the peak that is reached
     bandwidth_used: float = 0.8  # assumed
     per_step: float = 3e-3  # assumed: seconds for scheduling, launching, sampling
-    per_seq: float = (
-        0.33e-3  # calibrated: by the two batches of vLLM in figure 13, all the rest not
-    )
+    per_seq: float = 0.33e-3  # calibrated, alone of all: by figure 13's two batches of vLLM
     bus_bandwidth: float = 25e9  # known: PCIe 4.0 x16, bytes per second as reached in practice
     per_transfer: float = 10e-6  # assumed: seconds to begin one transfer
     transfers_per_block: int = 80  # known: K and V of 40 layers lie apart

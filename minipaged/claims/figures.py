@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .captions import CAPTIONS
+
 if TYPE_CHECKING:
     from .claim import Claim
     from .report import Reproduction
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 _COMMON: dict[str, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
+    "figure.titlesize": 12,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -77,5 +80,7 @@ def _draw(claim: Claim, path: Path, theme: Theme) -> Path:
     with rc_context(theme.style):
         figure = Figure(layout="constrained")
         PLOTS[claim.key](figure, claim.series, theme.colours)
-        figure.savefig(path, format="svg", metadata={"Date": None})
+        title = CAPTIONS[claim.key].title
+        figure.suptitle(title, x=0.01, horizontalalignment="left")
+        figure.savefig(path, format="svg", metadata={"Date": None, "Title": title})
     return path

@@ -129,27 +129,6 @@ def chat(num_arrivals: int, rate: float = 1.0, seed: int = 0, longest: int = 102
     return Workload("chat", source, tuple(arrivals))
 
 
-def shared_prefix(
-    num_arrivals: int,
-    prefix_len: int,
-    rate: float = 1.0,
-    seed: int = 0,
-    lengths: tuple[Lengths, Lengths] = ALPACA,
-) -> Workload:
-    """One instruction of ``prefix_len`` tokens before every prompt (section 6.4)."""
-    random = Random(f"shared prefix {seed}")
-    arrivals = [
-        Arrival(time, prefix_len + question, answer, prefix=(0,))
-        for time in poisson_times(num_arrivals, rate, random)
-        for question, answer in [_pair(lengths, PAPER_MAX_LEN - prefix_len, random)]
-    ]
-    source = (
-        f"drawn, seed {seed}: Poisson arrivals, {rate:g}/s; {prefix_len} tokens in common, then "
-        f"prompt {lengths[0]}, answer {lengths[1]}"
-    )
-    return Workload(f"shared prefix of {prefix_len}", source, tuple(arrivals), piece_len=prefix_len)
-
-
 def _pair(lengths: tuple[Lengths, Lengths], max_len: int, random: Random) -> tuple[int, int]:
     """A prompt and an answer that fit together."""
     while True:

@@ -27,7 +27,7 @@ from .claim import Claim, Context, Row, Tolerance
 BLOCK_SIZE = 16
 NUM_HEADS = 8  # of OPT-13B's 40, which would only take five times as long
 HEAD_DIM = 128
-PAPER_OVERHEAD = 26.0  # per cent, the upper end of what the paper measured
+PAPER_OVERHEAD = Tolerance.between(20.0, 26.0)  # per cent
 
 
 class Shape(NamedTuple):
@@ -107,12 +107,15 @@ def measure(context: Context) -> Claim:
         title="C7 What paging costs the attention kernel",
         said="Following a block table makes the attention kernel 20 to 26 % slower.",
         source="Kwon et al., SOSP 2023, section 7.1 and figure 18a, against FasterTransformer",
-        rows=tuple(_rows(times)),
+        rows=tuple(_rows(times, context.quick)),
+        left_out="four of six shapes, and most rounds" if context.quick else "",
         notes=(
-            f"decode attention, float32, {NUM_HEADS} heads of {HEAD_DIM}, blocks of {BLOCK_SIZE}, "
+            "Contiguous K and V are read by the same loops, as one block per sequence; permuted "
+            "blocks lie in a random order.",
+            f"Decode attention, float32, {NUM_HEADS} heads of {HEAD_DIM}, blocks of {BLOCK_SIZE}, "
             "compiled for the CPU, on one thread; the best of rounds that take turns. The "
             "block table of a GPU kernel is measured by `minipaged bench gpu`.",
-            "the rest of a step costs the same either way, so a whole step slows down less.",
+            "The rest of a step costs the same either way, so a whole step slows down less.",
         ),
         series={"wall": {"kernel": _series(times)}},
     )
@@ -150,34 +153,48 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _rows(times: dict[Shape, dict[str, float]]) -> list[Row]:
-    slower = [
-        _row(
-            f"{shape.num_seqs} x {shape.context} keys, permuted: more time",
-            _excess(each, "permuted"),
-            20,
-        )
-        for shape, each in times.items()
-    ]
-    identity = median(_excess(each, "identity") for each in times.values())
-    own = median(_excess(each, "torch") for each in times.values())
+def _rows(times: dict[Shape, dict[str, float]], few: bool) -> list[Row]:
+    excess = {
+        way: [_excess(each, way) for each in times.values()]
+        for way in ("permuted", "identity", "torch")
+    }
+    shapes = [f"{s.num_seqs} sequences of {s.context} keys, permuted: more time" for s in times]
+    rows = [Row(what, "", e, "%", wall=True) for what, e in zip(shapes, excess["permuted"])]
+    permuted, identity, torchs = (median(each) for each in excess.values())
     return [
-        *slower,
-        _row("blocks in order, median of all: more time", identity, None),
+        *rows,
         Row(
-            "torch on contiguous K and V, median of all: more time",
+            "permuted, median of all: more time than contiguous",
+            f"{PAPER_OVERHEAD} %",
+            permuted,
+            "%",
+            PAPER_OVERHEAD,
+            wall=True,
+            note=_beside_the_range(permuted),
+            few=few,
+        ),
+        Row("blocks in order, median of all: more time", "", identity, "%", wall=True),
+        Row(
+            "torch on contiguous K and V, median: more time",
             "",
-            own,
+            torchs,
             "%",
             wall=True,
-            note="above 0 %: the contiguous baseline is the faster one of the two",
+            note="than our loops on the same K and V, which are the baseline above; if it is below "
+            "0 %, a faster baseline exists, and following a table costs more beside that one",
         ),
     ]
 
 
-def _row(what: str, excess: float, lowest: float | None) -> Row:
-    said = "" if lowest is None else f"{lowest:.0f} to {PAPER_OVERHEAD:.0f} %"
-    return Row(what, said, excess, "%", Tolerance.at_most(PAPER_OVERHEAD), wall=True)
+def _beside_the_range(excess: float) -> str:
+    if PAPER_OVERHEAD.admits(excess):
+        return ""
+    if excess > PAPER_OVERHEAD.high:
+        return "a table costs more here than is said"
+    return (
+        "less than is said: there two kernels are compared on a GPU, and the contiguous one is "
+        "another program; here nothing but the table differs"
+    )
 
 
 def _excess(times: dict[str, float], way: str) -> float:

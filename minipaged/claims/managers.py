@@ -11,12 +11,12 @@ from .contiguous import RESERVATIONS, ContiguousPool, ContiguousTable, run_lengt
 PAGED = "paged"
 CONTIGUOUS = tuple(RESERVATIONS)
 MANAGERS = (*CONTIGUOUS, PAGED)
-SYSTEMS = {  # what the paper calls them (section 6.1), and who serves like that
-    "max": "Orca (Max): plain transformers and other contiguous caches",
-    "pow2": "Orca (Pow2)",
-    "oracle": "Orca (Oracle)",
-    "paged": "vLLM",
-}
+MEANING = (  # of their names, and what the paper calls them (section 6.1)
+    "max, pow2 and oracle keep the K and V of a request in one piece, reserved at once; max one as "
+    "long as the model allows (Orca (Max), plain transformers), pow2 with the answer's length "
+    "rounded up to a power of two (Orca (Pow2)), oracle just as long as it will get (Orca "
+    "(Oracle), which nobody can know). paged takes blocks as a sequence grows (vLLM)."
+)
 PAPER_NUM_SLOTS = 15_700  # of OPT-13B beside its weights on an A100 of 40 GB, table 1
 
 

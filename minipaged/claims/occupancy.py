@@ -16,6 +16,13 @@ from minipaged.core import BlockTable
 
 from .contiguous import ContiguousTable
 
+CLASSES = {  # of the paper's figure 2, in its order; in tables and in figures
+    "tokens": "tokens",
+    "reserved": "reserved, used later",
+    "never_used": "reserved, never used",
+    "holes": "free or rounded",
+}
+
 
 class Split(NamedTuple):
     """Slots of a pool by what they do; they add up to the pool."""
@@ -36,8 +43,13 @@ class Split(NamedTuple):
         """Share of the held slots that hold no token, in per cent."""
         return 100 * (1 - self.tokens / self.held) if self.held else 0.0
 
+    @property
+    def empty(self) -> float:
+        """Share of the pool that holds no token, in per cent."""
+        return 100 * (1 - self.tokens / sum(self))
+
     def percent(self) -> dict[str, float]:
-        """Of the pool, in the paper's classes."""
+        """Of the pool, in ``CLASSES``."""
         whole = sum(self) / 100
         return {
             "tokens": self.tokens / whole,

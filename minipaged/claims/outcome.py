@@ -45,6 +45,7 @@ class Outcome:
     num_slots: int
     num_steps: int = 0
     num_finished: int = 0
+    num_answered: int = 0  # tokens of the answers of all that finished
     num_preemptions: int = 0
     num_swapped: int = 0  # blocks, out and in
     num_cached: int = 0  # prompt tokens that were found when their request was first admitted
@@ -54,7 +55,6 @@ class Outcome:
     computed: array = field(default_factory=lambda: array("q"))  # tokens
     attended: array = field(default_factory=lambda: array("q"))  # positions read
     running: array = field(default_factory=lambda: array("q"))  # sequences
-    waiting: array = field(default_factory=lambda: array("b"))  # whether somebody waits
     always: Average = field(init=False)
     queued: Average = field(init=False)  # while somebody waits: memory is what limits
 
@@ -76,18 +76,28 @@ class Outcome:
         """Requests per second, from the beginning to the end of the last."""
         return self.num_finished / self.seconds if self.seconds else 0.0
 
+    @property
+    def queued_share(self) -> float:
+        """Share of the time in which somebody waits."""
+        return self.queued.seconds / self.seconds if self.seconds else 0.0
+
+    def share_of_full_steps(self, budget: int) -> float:
+        """Share of the steps that compute as many tokens as a step may."""
+        return sum(count >= budget for count in self.computed) / max(1, self.num_steps)
+
     def token_rate(self, cost: CostModel) -> float:
-        """Tokens of answers per second, while somebody waits, by another cost model.
+        """All answers' tokens by the time from the first step to the last, by another cost model.
+
+        So rates of the same requests are to each other as the inverse of these times. The end, when
+        nobody waits any more, counts: without it a memory that admits everybody at once would be
+        judged by its prompts alone. It dilutes, the less the more requests there are.
 
         With all requests there from the beginning, a scheduler never looks at the clock: then this
         is what a simulation by that model would say. Swapping is left out.
         """
-        num_tokens, seconds = 0, 0.0
-        for *load, waits in zip(self.computed, self.attended, self.running, self.waiting):
-            if waits:
-                seconds += cost.seconds(Load(*load))
-                num_tokens += load[2]  # every sequence of a step gets one
-        return num_tokens / seconds if seconds else 0.0
+        loads = zip(self.computed, self.attended, self.running)
+        seconds = sum(cost.seconds(Load(*load)) for load in loads)
+        return self.num_answered / seconds if seconds else 0.0
 
     def curve(self, num_points: int = 300) -> dict[str, list[float]]:
         """The batch over time, thinned."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import accumulate, takewhile
 
 from .claim import Context
 from .generators import PAPER_MAX_LEN
 from .managers import PAPER_NUM_SLOTS, Manager
-from .outcome import Outcome
+from .verdicts import counted
 from .workload import Workload
 
 MOST_REQUESTS = 1000
@@ -33,7 +32,8 @@ def own_trace(context: Context, most_requests: int = MOST_REQUESTS) -> tuple[Wor
     said = [trace.source]
     if len(fitting) < len(trace):
         left_out = len(trace) - len(fitting)
-        said.append(f"{left_out:,} requests of more than {MOST_TOKENS:,} tokens are left out")
+        few = counted(left_out, "request")
+        said.append(f"without {few} of more than {MOST_TOKENS:,} tokens")
     if len(kept) < len(fitting):
         said.append(f"the first {len(kept):,} of {len(fitting):,}")
     return (Workload(kept.name, "; ".join(said), kept.arrivals, kept.piece_len),)
@@ -54,14 +54,3 @@ def manager_for(workload: Workload, name: str, block_size: int = 16) -> Manager:
     longest = max((arrival.num_tokens for arrival in workload.arrivals), default=1)
     max_len = max(PAPER_MAX_LEN, 1 << (longest - 1).bit_length())
     return Manager(name, pool_for(max_len, block_size), block_size, max_len)
-
-
-def without_queue(name: str, outcomes: Mapping[str, Outcome]) -> str | None:
-    """What to say of a workload that a full queue was wanted of, if one had none."""
-    idle = [manager for manager, outcome in outcomes.items() if not outcome.queued.seconds]
-    if not idle:
-        return None
-    return (
-        f"{name}: nobody ever waited ({', '.join(idle)}), so memory was no limit, and what it "
-        "holds says nothing; more requests would fill it"
-    )

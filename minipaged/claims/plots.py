@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .occupancy import CLASSES
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -15,11 +17,11 @@ Colours = Sequence[str]
 HATCHES = ("", "//", "--", "xx", "\\\\")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STROKES = ("-", "--", "-.", ":")
-CLASSES = {  # of slots, in the order of the paper's figure 2
-    "tokens": "tokens",
-    "reserved": "reserved, used later",
-    "never_used": "never used",
-    "holes": "holes, and free",
+WAYS = {  # of the attention kernel to read K and V
+    "contiguous": "contiguous",
+    "identity": "blocks in order",
+    "permuted": "blocks permuted",
+    "torch": "torch on contiguous",
 }
 LEAST_LABELLED = 6.0  # per cent of a bar below which there is no room for a number
 
@@ -35,7 +37,7 @@ def waste(figure: Figure, series: Series, colours: Colours) -> None:
         axes.set_title(workload)
     rows[-1, 0].set_xlabel("% of the pool, while requests wait")
     handles, names = rows[0, 0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=len(CLASSES))
+    figure.legend(handles, names, loc="outside lower center", ncols=len(CLASSES))
 
 
 def _stacked(axes: Axes, managers: Mapping[str, Mapping[str, float]], colours: Colours) -> None:
@@ -60,7 +62,7 @@ def throughput(figure: Figure, series: Series, colours: Colours) -> None:
     for i, (name, curve) in enumerate(series["batch"].items()):
         _line(axes, i, colours, curve["time"], curve["running"], name, sparse=True)
     axes.set_xlabel("simulated seconds")
-    axes.set_ylabel("requests in a step")
+    axes.set_ylabel("sequences in a step")
     axes.set_title(str(series.get("workload", "")))
     axes.legend()
 
@@ -80,7 +82,7 @@ def sharing(figure: Figure, series: Series, colours: Colours) -> None:
         )
         axes.set_title(name)
         axes.set_xlabel("sequences per request")
-    columns[0, 0].set_ylabel("% of blocks saved")
+    columns[0, 0].set_ylabel("blocks saved, %")
     columns[0, -1].legend()
 
 
@@ -96,7 +98,7 @@ def hit_rate(figure: Figure, series: Series, colours: Colours) -> None:
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("blocks of the pool (one piece of 512 tokens each)")
-    axes.set_ylabel("% of prompt tokens found")
+    axes.set_ylabel("prompt tokens found, %")
     axes.legend()
 
 
@@ -106,14 +108,14 @@ def block_size(figure: Figure, series: Series, colours: Colours) -> None:
     kernel = series.get("wall", {}).get("kernel_ms")
     figure.set_size_inches(8, 3.4)
     panels = list(figure.subplots(1, 3 if kernel else 2, squeeze=False)[0])
-    names = {"waste": "% of held slots wasted", "batch": "requests in a step"}
+    names = {"waste": "held and empty, %", "batch": "sequences in a step"}
     for axes, (key, label) in zip(panels, names.items()):
         for i, (workload, curve) in enumerate(sweep.items()):
             _line(axes, i, colours, curve["block_size"], curve[key], workload)
         axes.set_title(label)
     if kernel:
         _line(panels[2], 4, colours, kernel["block_size"], kernel["ms"], "")
-        panels[2].set_title("attention, ms (wall time)")
+        panels[2].set_title("the kernel, ms (wall time)")
     for axes in panels:
         _by_block_size(axes)
     panels[0].legend()
@@ -126,7 +128,7 @@ def preemption(figure: Figure, series: Series, colours: Colours) -> None:
     axes = figure.subplots()
     for i, name in enumerate(("recompute", "swap")):
         _line(axes, i, colours, sweep["block_size"], sweep[name], name)
-    axes.set_ylabel("seconds")
+    axes.set_ylabel("seconds to leave and come back")
     axes.set_ylim(bottom=0)
     _by_block_size(axes)
     axes.legend()
@@ -134,7 +136,11 @@ def preemption(figure: Figure, series: Series, colours: Colours) -> None:
 
 def chat(figure: Figure, series: Series, colours: Colours) -> None:
     """Prompt tokens computed, turn by turn."""
-    names = {"whole": "history computed again", "cut": "cut at its front", "found": "found"}
+    names = {
+        "whole": "history computed again",
+        "cut": "history cut at its front",
+        "found": "history found",
+    }
     figure.set_size_inches(8, 4)
     axes = figure.subplots()
     for i, (key, name) in enumerate(names.items()):
@@ -154,7 +160,7 @@ def kernel(figure: Figure, series: Series, colours: Colours) -> None:
         places = [x + (i - (len(ways) - 1) / 2) / (len(ways) + 1) for x in range(len(shapes))]
         heights = [shape["ms"][way] for shape in shapes]
         width = 1 / (len(ways) + 1)
-        axes.bar(places, heights, width, label=way, color=colours[i], hatch=HATCHES[i])
+        axes.bar(places, heights, width, label=WAYS[way], color=colours[i], hatch=HATCHES[i])
     axes.set_xticks(range(len(shapes)), [f"{s['num_seqs']} x {s['context']}" for s in shapes])
     axes.set_xlabel("sequences x keys of each")
     axes.set_ylabel("ms, one thread (wall time)")

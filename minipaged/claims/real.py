@@ -7,6 +7,7 @@ others when the first request comes.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -77,18 +78,21 @@ def engine(manager: Manager, model: str | Model = "bundled", **options: Any) -> 
     )
 
 
+@cache
 def bundled() -> Model:
-    """The model, loaded once for several engines."""
+    """The model, loaded once for all claims and engines: nothing changes it."""
     return load_model("bundled")
 
 
 def prompts(workload: Workload, vocab_size: int, seed: int = 0) -> list[list[int]]:
     """Random tokens, as many as the workload says."""
     random = Random(f"prompts {seed}")
-    return [
-        [1 + int(random.random() * (vocab_size - 1)) for _ in range(arrival.prompt_len)]
-        for arrival in workload.arrivals
-    ]
+    return [tokens(random, arrival.prompt_len, vocab_size) for arrival in workload.arrivals]
+
+
+def tokens(random: Random, count: int, vocab_size: int) -> list[int]:
+    """Any of the vocabulary but the first, each as likely."""
+    return [1 + int(random.random() * (vocab_size - 1)) for _ in range(count)]
 
 
 def sampled(output_len: int, **options: Any) -> SamplingParams:

@@ -14,12 +14,18 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from .claim import Claim, Row, Verdict
+from .captions import CAPTIONS
+from .claim import Claim, Row, digits
 from .roster import CLAIMS
+from .verdicts import MARKS, counts_of, mark_of, reached, summary
 
-MARKS: dict[Verdict, str] = {"agrees": "✓ agrees", "differs": "✗ differs", "measured": "· measured"}
 WALL = "~"
 LEGEND = f"{WALL} a wall time: another one on every machine, and in every run"
+QUICK = (
+    "A look, not a measurement. Of few requests the first, when all are young, and the last, when "
+    "the queue is empty, weigh too much: what depends on how many there are is biased, not just "
+    f'scattered, and gets no verdict but "{MARKS["unjudged"]}".'
+)
 
 
 @dataclass(frozen=True)
@@ -37,67 +43,49 @@ class Reproduction:
         return any(row.wall for claim in self.claims for row in claim.rows)
 
     def differing(self) -> list[str]:
-        """Every number that is not what is said of it."""
+        """Every number that is not what is said or foretold of it."""
         return [
             f"{claim.key}: {row.what}: said {row.said}, measured {shown(row.measured, row.unit)}"
             for claim in self.claims
             for row in claim.rows
-            if row.verdict == "differs"
+            if row.verdict in ("differs", "fails")
         ]
 
     def summary(self) -> str:
-        """How many numbers agree, differ, and have nothing to be compared with."""
-        verdicts = [row.verdict for claim in self.claims for row in claim.rows]
-        counts = ", ".join(f"{verdicts.count(name)} {word}" for name, word in _WORDS.items())
-        return f"{len(verdicts)} numbers of {len(self.claims)} claims: {counts}."
-
-
-_WORDS = {
-    "agrees": "agree with what is said",
-    "differs": "differ from it",
-    "measured": "have nothing to be compared with",
-}
+        """How many numbers there are, and what became of each kind of comparison."""
+        return summary(self.claims)
 
 
 def shown(value: float, unit: str = "") -> str:
-    """A number as it is read: three digits, or all of a count.
+    """A number and its unit.
 
     Examples:
-        >>> shown(96.52, "%"), shown(0.0123, "ms"), shown(12031), shown(0), shown(1234.5)
-        ('96.5 %', '0.0123 ms', '12,031', '0', '1,234')
+        >>> shown(96.52, "%"), shown(1856)
+        ('96.5 %', '1,856')
     """
-    if not math.isfinite(value):
-        text = "-"
-    elif value == int(value) or abs(value) >= 1000:
-        text = f"{value:,.0f}"
-    else:
-        text = f"{value:.3g}"
-    return f"{text} {unit}".rstrip()
-
-
-def counts_of(claim: Claim) -> list[str]:
-    """How many of its numbers have which verdict, in the order of ``MARKS``; none is empty."""
-    verdicts = [row.verdict for row in claim.rows]
-    return [str(verdicts.count(name) or "") for name in MARKS]
+    return f"{digits(value)} {unit}".rstrip()
 
 
 def overview(found: Reproduction) -> list[str]:
     """All claims at a glance, as lines of Markdown."""
-    head = " | ".join(["claim", *MARKS.values()])
-    lines = [f"| {head} |", "|---|---:|---:|---:|"]
-    return lines + [f"| {c.title} | " + " | ".join(counts_of(c)) + " |" for c in found.claims]
+    verdicts = reached(found.claims)
+    rows = [["claim", *(MARKS[v] for v in verdicts)], ["---", *["---:"] * len(verdicts)]]
+    rows += [[claim.title, *counts_of(claim, verdicts)] for claim in found.claims]
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def to_markdown(found: Reproduction, figures: Sequence[str] = ()) -> str:
     """Everything as a page; ``figures`` are the names of files beside it, ``CLAIM.svg``."""
     lines = ["# Claims, and what was measured", "", found.summary(), "", f"{_made_with(found)}", ""]
+    if found.quick:
+        lines += [f"**{QUICK}**", ""]
     if found.has_wall_times:
         lines += [f"`{WALL}` marks {LEGEND[2:]}.", ""]
     lines += [*overview(found), ""]
     for claim in found.claims:
         lines += [claim_to_markdown(claim), ""]
         if (name := f"{claim.key}.svg") in figures:
-            lines += [_picture(name, claim.title), ""]
+            lines += [_picture(name, CAPTIONS[claim.key].alt), ""]
     return "\n".join(lines)
 
 
@@ -105,10 +93,9 @@ def claim_to_markdown(claim: Claim) -> str:
     """One claim: what is said, a table, notes."""
     lines = [f"## {claim.title}", "", f"{claim.said} *({claim.source})*", ""]
     lines += ["| | said | agrees if | measured | |", "|---|---|---|---:|---|"]
-    for row in claim.rows:
-        cells = [*cells_of(row), MARKS[row.verdict]]
+    for cells in rows_of(claim):
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    notes = [*notes_of(claim.rows), *claim.notes]
+    notes = notes_of(claim)
     return "\n".join([*lines, *([""] if notes else []), *(f"- {note}" for note in notes)])
 
 
@@ -129,50 +116,59 @@ def _plain(claim: Claim) -> dict[str, Any]:
     names = ("key", "title", "said", "source", "verdict")
     plain = {name: getattr(claim, name) for name in names}
     plain["rows"] = [_plain_row(row) for row in claim.rows]
-    return plain | {"notes": list(claim.notes), "series": claim.series}
+    notes = {"notes": list(claim.notes), "left_out": claim.left_out}
+    return plain | notes | {"series": claim.series}
 
 
 def _plain_row(row: Row) -> dict[str, Any]:
-    names = ("what", "said", "unit", "verdict", "wall", "note")
+    names = ("what", "said", "unit", "verdict", "basis", "wall", "note")
     plain = {name: getattr(row, name) for name in names}
     plain["measured"] = row.measured if math.isfinite(row.measured) else None
     plain["agrees_if"] = str(row.tolerance) if row.tolerance else None
     return plain
 
 
-def cells_of(row: Row) -> list[str]:
-    """What, what is said, when that agrees, and what was measured."""
-    measured = shown(row.measured, row.unit) + (f" {WALL}" if row.wall else "")
-    return [row.what, row.said, str(row.tolerance or ""), measured]
+def rows_of(claim: Claim) -> list[list[str]]:
+    """Per row: what, what is said, when that agrees, what was measured, and the verdict.
+
+    The number behind a verdict is that of a note.
+    """
+    numbers = {note: f" [{i}]" for i, note in enumerate(_row_notes(claim), 1)}
+    return [
+        [
+            row.what,
+            row.said,
+            str(row.tolerance or ""),
+            shown(row.measured, row.unit) + (f" {WALL}" if row.wall else ""),
+            mark_of(row) + numbers.get(row.note, ""),
+        ]
+        for row in claim.rows
+    ]
 
 
-def notes_of(rows: Sequence[Row]) -> list[str]:
-    """What is noted at rows; each note once, with the rows it is about."""
-    about: dict[str, list[str]] = {}
-    for row in rows:
-        if row.note:
-            about.setdefault(row.note, []).append(row.what)
-    return [f"{_named(names)}: {note}" for note, names in about.items()]
+def notes_of(claim: Claim) -> list[str]:
+    """The notes that rows refer to, by number, and those on the whole claim."""
+    notes = [f"[{i}] {note}" for i, note in enumerate(_row_notes(claim), 1)]
+    left_out = [f"Left out by `--quick`: {claim.left_out}."] if claim.left_out else []
+    return [*notes, *left_out, *claim.notes]
 
 
-def _named(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    more = len(names) - 1
-    return names[0] + (f" and {more} more" if more else "")
+def _row_notes(claim: Claim) -> list[str]:
+    """Each note once, in the order of the rows."""
+    return list(dict.fromkeys(row.note for row in claim.rows if row.note))
 
 
 def _made_with(found: Reproduction) -> str:
     keys = [claim.key for claim in found.claims]
     words = ["minipaged reproduce", *(keys if keys != list(CLAIMS) else ()), f"--seed {found.seed}"]
-    sizes = " (fewer requests: a look, not a measurement)" if found.quick else ""
     own = f" Own trace: {found.trace}." if found.trace else ""
-    return f"Made by `{' '.join(words)}{' --quick' if found.quick else ''}`{sizes}.{own}"
+    return f"Made by `{' '.join(words)}{' --quick' if found.quick else ''}`.{own}"
 
 
-def _picture(name: str, title: str) -> str:
+def _picture(name: str, alt: str) -> str:
     """The figure that fits the reader's page, light or dark."""
     dark = name.replace(".svg", "-dark.svg")
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-        f'<img alt="{title}" src="{name}"></picture>'
+        f'<img alt="{alt}" src="{name}"></picture>'
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from . import real
 from .beams import SPREAD, VOCABULARY, beam_savings
-from .claim import Claim, Context, Row, Tolerance
+from .claim import Claim, Context, Row
 from .generators import ALPACA, Lengths, alpaca_like, drawn, sharegpt_like
 from .savings import Savings
 from .sharing_law import (
@@ -18,12 +18,26 @@ from .sharing_law import (
     PAPER_SHAREGPT,
     SAMPLING_POINTS,
     WIDTHS,
+    law_row,
     sampling_law,
     sampling_savings,
     saving_row,
 )
 from .sharing_real import long_beams_row, real_rows
+from .verdicts import counted
 from .workload import Workload
+
+_ABOUT_SPREAD = (
+    "Of six beams of ShareGPT's lengths more is saved here than the paper says, and beams of the "
+    "bundled model save as much: the longer an answer, the larger the part of it that is older "
+    "than the last common ancestor of all beams.",
+    "Samples share full blocks of the prompt only, so what they save depends on how many prompts "
+    "are longer than a block, which the rows with another spread show.",
+)
+LEFT_OUT = (
+    "most requests, tables and engine with four and six sequences, lengths and scores of another "
+    "spread, and beams of long answers"
+)
 
 
 def measure(context: Context) -> Claim:
@@ -35,10 +49,10 @@ def measure(context: Context) -> Claim:
         w.name: _searched(w.head(n), context)
         for w, n in ((alpaca, 6 if few else 50), (sharegpt, 1 if few else 5))
     }
-    rows = [*_sampling_rows(alpaca, sharegpt), *_table_rows(alpaca, sharegpt, context)]
-    rows += _beam_rows(beams)
+    rows = [*_sampling_rows(alpaca, sharegpt, few), *_table_rows(alpaca, sharegpt, context)]
+    rows += _beam_rows(beams, few)
     if not few:
-        rows += _what_if_rows(alpaca, context)
+        rows += _spread_rows(alpaca, context)
     rows += real_rows(alpaca.head(2 if few else 8), context)
     if not few:
         rows.append(long_beams_row(sharegpt, context))
@@ -52,7 +66,8 @@ def measure(context: Context) -> Claim:
         said="Samples and beams of a prompt share memory instead of duplicating it.",
         source="Kwon et al., SOSP 2023, sections 4.4 and 6.3, figure 15",
         rows=tuple(rows),
-        notes=_notes(alpaca, sharegpt),
+        notes=_notes(alpaca, sharegpt, several=not few),
+        left_out=LEFT_OUT if few else "",
         series={"savings": savings, "paper": PAPER},
     )
 
@@ -65,20 +80,20 @@ def _searched(workload: Workload, context: Context) -> dict[str, Savings]:
     return found
 
 
-def _sampling_rows(alpaca: Workload, sharegpt: Workload) -> list[Row]:
+def _sampling_rows(alpaca: Workload, sharegpt: Workload, few: bool) -> list[Row]:
     rows = [
         saving_row(
             f"Alpaca-like, {len(alpaca):,} requests, {n} samples",
-            f"{said} %",
             sampling_law(alpaca.arrivals, int(n)),
             said,
             SAMPLING_POINTS,
+            few,
         )
         for n, said in PAPER["parallel sampling"].items()
     ]
     laws = {n: sampling_law(sharegpt.arrivals, n) for n in WIDTHS}
     what = f"ShareGPT-like, {len(sharegpt):,} requests"
-    return rows + _range_rows("parallel sampling", what, "samples", laws, SAMPLING_POINTS)
+    return rows + _range_rows("parallel sampling", what, "samples", laws, few)
 
 
 def _table_rows(alpaca: Workload, sharegpt: Workload, context: Context) -> list[Row]:
@@ -89,47 +104,34 @@ def _table_rows(alpaca: Workload, sharegpt: Workload, context: Context) -> list[
         for n in WIDTHS[:1] if few else WIDTHS:
             context.tell(f"{workload.name}, tables of {n} samples")
             law = sampling_law(workload.arrivals, n)
-            rows.append(
-                Row(
-                    f"{workload.name}, {len(workload)} requests, tables of {n} samples: saved",
-                    f"{law:.4g} %, by (n-1) floor(prompt/B) / (n ceil(length/B))",
-                    sampling_savings(workload, n).percent,
-                    "%",
-                    Tolerance.around(law, 1e-9),
-                )
-            )
+            what = f"{workload.name}, {len(workload)} requests, tables of {n} samples"
+            rows.append(law_row(what, law, sampling_savings(workload, n).percent))
     return rows
 
 
-def _beam_rows(beams: dict[str, dict[str, Savings]]) -> list[Row]:
+def _beam_rows(beams: dict[str, dict[str, Savings]], few: bool) -> list[Row]:
+    found = beams["Alpaca-like"]
     rows = [
-        saving_row(
-            f"Alpaca-like, {width} beams",
-            f"{said} %",
-            beams["Alpaca-like"][width].percent,
-            said,
-            BEAM_POINTS,
-        )
+        saving_row(f"Alpaca-like, {width} beams", found[width].percent, said, BEAM_POINTS, few)
         for width, said in PAPER["beam search"].items()
     ]
-    found = {int(width): s.percent for width, s in beams["ShareGPT-like"].items()}
-    return rows + _range_rows("beam search", "ShareGPT-like", "beams", found, BEAM_POINTS)
+    long = {int(width): s.percent for width, s in beams["ShareGPT-like"].items()}
+    return rows + _range_rows("beam search", "ShareGPT-like", "beams", long, few)
 
 
-def _range_rows(
-    kind: str, what: str, noun: str, found: dict[int, float], points: float
-) -> list[Row]:
+def _range_rows(kind: str, what: str, noun: str, found: dict[int, float], few: bool) -> list[Row]:
     """What is said of two and of six sequences; of four, nothing is."""
+    points = SAMPLING_POINTS if noun == "samples" else BEAM_POINTS
     said = dict(zip((WIDTHS[0], WIDTHS[-1]), PAPER_SHAREGPT[kind]))
     return [
-        saving_row(f"{what}, {n} {noun}", f"{said[n]} %", measured, said[n], points)
+        saving_row(f"{what}, {n} {noun}", measured, said[n], points, few)
         if n in said
         else Row(f"{what}, {n} {noun}: saved", "", measured, "%")
         for n, measured in found.items()
     ]
 
 
-def _what_if_rows(alpaca: Workload, context: Context) -> list[Row]:
+def _spread_rows(alpaca: Workload, context: Context) -> list[Row]:
     """What hangs on what nobody published."""
     rows = []
     for spread in (0.35, 0.9):
@@ -138,7 +140,7 @@ def _what_if_rows(alpaca: Workload, context: Context) -> list[Row]:
         law = sampling_law(other.arrivals, 4)
         rows.append(
             Row(
-                f"4 samples, prompts of spread {spread} instead of {ALPACA[0].spread}: the law",
+                f"4 samples, prompts of spread {spread} instead of {ALPACA[0].spread}: saved",
                 "",
                 law,
                 "%",
@@ -149,7 +151,7 @@ def _what_if_rows(alpaca: Workload, context: Context) -> list[Row]:
         found = beam_savings(alpaca.head(20).arrivals, 4, seed=context.seed, spread=spread)
         rows.append(
             Row(
-                f"4 beams, logits of spread {spread:g} instead of {SPREAD:g}",
+                f"4 beams, scores of spread {spread:g} instead of {SPREAD:g}: saved",
                 "",
                 found.percent,
                 "%",
@@ -158,19 +160,17 @@ def _what_if_rows(alpaca: Workload, context: Context) -> list[Row]:
     return rows
 
 
-def _notes(alpaca: Workload, sharegpt: Workload) -> tuple[str, ...]:
+def _notes(alpaca: Workload, sharegpt: Workload, several: bool) -> tuple[str, ...]:
     return (
-        "Beams of the traces: the engine's search and tables; the log-probabilities of a step are "
-        f"those of {VOCABULARY} normal logits with a standard deviation of {SPREAD:g}, which is "
-        "invented.",
+        "The law is that n samples share (n-1) floor(prompt/B) of n ceil(length/B) blocks of B "
+        "tokens, summed over all steps: the full blocks of their prompt, and nothing else.",
+        "Beams of the drawn lengths go through the engine's search and tables; the scores of a "
+        f"step are those of {VOCABULARY} normal logits with a standard deviation (spread) of "
+        f"{SPREAD:g}, which is invented.",
         f"The real engine runs {real.BUNDLED} on prompts that it wrote itself, of the lengths of "
         "the first Alpaca-like requests; what its beams share is a matter of that model's scores.",
         "A beam that owns a contiguous cache must take over its parent's at every step; here only "
         "shared last blocks are copied, when they are written into.",
-        "Of six beams of ShareGPT's lengths more is saved here than the paper says, and beams of "
-        "the bundled model save as much: the longer an answer, the larger the part of it that is "
-        "older than the last common ancestor of all beams.",
-        "Samples share full blocks of the prompt only, so what they save depends on how many "
-        "prompts are longer than a block: the what-if rows.",
-        *(f"{w.name}: {w.source}" for w in (alpaca, sharegpt)),
+        *(_ABOUT_SPREAD if several else ()),
+        *(f"{w.name}, {counted(len(w), 'request')}, {w.source}." for w in (alpaca, sharegpt)),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .claim import Row, Tolerance
+from .claim import Row, Tolerance, digits
 from .generators import PAPER_MAX_LEN
 from .managers import Manager
 from .outcome import Setting
@@ -58,9 +58,16 @@ def sampling_savings(workload: Workload, num_samples: int) -> Savings:
     return savings
 
 
-def saving_row(what: str, text: str, measured: float, said: float, points: float) -> Row:
+def saving_row(what: str, measured: float, said: float, points: float, few: bool) -> Row:
     """A saving beside what is said of it."""
-    tolerance = Tolerance.around(said, points)
+    tolerance = Tolerance.points(said, points)
     more_or_less = "more" if measured > said else "less"
-    note = "" if tolerance.admits(measured) else f"{more_or_less} is saved than is said"
-    return Row(f"{what}: saved", text, measured, "%", tolerance, note=note)
+    note = "" if few or tolerance.admits(measured) else f"{more_or_less} is saved than is said"
+    return Row(f"{what}: saved", f"{said} %", measured, "%", tolerance, note=note, few=few)
+
+
+def law_row(what: str, law: float, measured: float) -> Row:
+    """A saving beside the law, to all digits."""
+    tolerance = Tolerance.around(law, 1e-9)
+    said = f"{digits(law)} % by the law"
+    return Row(f"{what}: saved", said, measured, "%", tolerance, basis="foretold")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minipaged.engine.llm import LLM
-from minipaged.engine.params import BeamSearchParams, SamplingParams
+from minipaged.engine.params import BeamSearchParams
 from minipaged.engine.scheduler import Step
 from minipaged.engine.sequence import Sequence
 
 from . import real
 from .beams import beam_savings
-from .claim import Context, Row, Tolerance
+from .claim import Context, Row, Tolerance, digits
 from .managers import Manager
 from .savings import Savings
-from .sharing_law import BEAM_POINTS, BLOCK_SIZE, PAPER, WIDTHS, sampling_law, saving_row
+from .sharing_law import BEAM_POINTS, BLOCK_SIZE, PAPER, WIDTHS, law_row, sampling_law, saving_row
 from .steps import watch
 from .workload import Workload
 
@@ -70,7 +70,9 @@ class RealSharing:
     def __init__(self, workload: Workload, block_size: int = 16):
         self.workload = workload
         manager = Manager("paged", 2 * MAX_LEN, block_size, MAX_LEN)
-        self.llm = real.engine(manager, max_num_seqs=128, max_num_batched_tokens=2048)
+        self.llm = real.engine(
+            manager, real.bundled(), max_num_seqs=128, max_num_batched_tokens=2048
+        )
         self.prompts = own_words(self.llm, workload)
         self._watched = Watched(Savings(0))
         watch(self.llm.scheduler, lambda step: self._watched.see(step))
@@ -108,8 +110,7 @@ def own_words(llm: LLM, workload: Workload) -> list[list[int]]:
     """Prompts that the model wrote: beams then have the scores of text, not of noise."""
     start = llm.tokenizer.encode("In the beginning")[:1]
     params = [
-        SamplingParams(max_tokens=arrival.prompt_len, seed=i, ignore_eos=True)
-        for i, arrival in enumerate(workload.arrivals)
+        real.sampled(arrival.prompt_len, seed=i) for i, arrival in enumerate(workload.arrivals)
     ]
     outputs = llm.generate([list(start) for _ in params], params)
     return [output.outputs[0].token_ids for output in outputs]
@@ -128,8 +129,8 @@ def real_rows(workload: Workload, context: Context) -> list[Row]:
         what = f"real engine, {width} beams"
         moved = watched.tokens_moved / max(1, watched.num_copies * BLOCK_SIZE)
         rows += [
-            saving_row(what, f"{said} %", watched.savings.percent, said, BEAM_POINTS),
-            Row(f"{what}: copied if contiguous", "", moved, "x"),
+            saving_row(what, watched.savings.percent, said, BEAM_POINTS, context.quick),
+            Row(f"{what}: tokens that contiguous ones copy", "", moved, "x"),
         ]
     return rows
 
@@ -143,35 +144,32 @@ def long_beams_row(sharegpt: Workload, context: Context) -> Row:
     measured = RealSharing(workload, BLOCK_SIZE).beams(width).savings.percent
     return Row(
         f"real engine, {width} beams, {len(workload)} requests of ShareGPT's lengths: saved",
-        f"{drawn_beams:.4g} %, with scores that are drawn",
+        f"{digits(drawn_beams)} % with scores that are drawn",
         measured,
         "%",
-        Tolerance.around(drawn_beams, BEAM_POINTS),
+        Tolerance.points(drawn_beams, BEAM_POINTS),
+        basis="foretold",
     )
 
 
 def _sampling_rows(watched: Watched, law: float, n: int) -> list[Row]:
     what, needed = f"real engine, {n} samples", watched.copies_needed
     return [
+        law_row(what, law, watched.savings.percent),
         Row(
-            f"{what}: saved",
-            f"{law:.4g} %, by the law",
-            watched.savings.percent,
-            "%",
-            Tolerance.around(law, 1e-9),
-        ),
-        Row(
-            f"{what}: copies of a full block",
-            "each exists once",
+            f"{what}: a full block exists, at most",
+            "once",
             watched.most_duplicates,
-            "at most",
+            "x",
             Tolerance.exactly(1),
+            basis="foretold",
         ),
         Row(
             f"{what}: bytes copied",
-            f"{needed} shared last blocks written into",
+            f"{needed} shared last blocks",
             watched.bytes_copied,
             "bytes",
             Tolerance.exactly(needed * watched.bytes_per_block),
+            basis="foretold",
         ),
     ]

@@ -172,6 +172,7 @@ class Simulator:
         outcome.latencies.append((self.now - began) / request.max_tokens)
         outcome.num_cached += request.num_cached_tokens if sequence.index == 0 else 0
         outcome.num_finished += 1
+        outcome.num_answered += request.max_tokens
 
     # --- time and memory -----------------------------------------------------------------------
 
@@ -193,7 +194,6 @@ class Simulator:
             outcome.computed.append(load.num_new)
             outcome.attended.append(load.num_attended)
             outcome.running.append(load.num_seqs)
-            outcome.waiting.append(waits)
             outcome.num_swapped += load.num_swapped
             seconds = self.cost.seconds(load, self.manager.block_size)
             for average in averages:

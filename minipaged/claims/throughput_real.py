@@ -71,6 +71,7 @@ def real_rows(runs: dict[str, RealRun]) -> list[Row]:
             measured=run.num_steps,
             unit="steps",
             tolerance=Tolerance.exactly(run.simulated_steps),
+            basis="foretold",
         )
         for name, run in runs.items()
     ]

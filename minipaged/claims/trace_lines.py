@@ -56,7 +56,7 @@ def assign(names: list[str], chosen: Mapping[str, str] | None = None) -> dict[st
         if role not in chosen:
             raise TraceError(
                 f"no column is known to hold the tokens of the {role} (there are: {columns}); "
-                f"name it: {role}=COLUMN"
+                f"name it: --column {role}=COLUMN"
             )
     if "prefix" in chosen and "time" in chosen:  # Mooncake counts milliseconds
         chosen.setdefault("time_ms", chosen.pop("time"))

@@ -18,6 +18,7 @@ from typing import Any
 
 from .generators import PAPER_MAX_LEN, poisson_times
 from .trace_lines import PIECE_LEN, TraceError, arrival_of, assign, cells, json_object, split
+from .verdicts import counted
 from .workload import Arrival, Workload
 
 MOST_ARRIVALS = 100_000  # read from a file: more than any claim looks at
@@ -91,8 +92,11 @@ def read_trace(
             if not (skip_bad_lines and reader.knows_form):
                 raise TraceError(f"{path.name}, {complaints[0]}") from None
     if not arrivals:
-        why = complaints[0] if complaints else _LIKE
-        raise TraceError(f"{path.name}: there is no request in it; {why}")
+        empty = (
+            "its header is followed by no line" if reader.knows_form else f"it is empty; {_LIKE}"
+        )
+        why = complaints[0] if complaints else empty
+        raise TraceError(f"{path.name}: there is no request in it: {why}")
     workload = _workload(path, arrivals, reader.roles, limit)
     return Recording(workload, len(complaints), *complaints[:1])
 
@@ -100,7 +104,7 @@ def read_trace(
 def _workload(
     path: Path, arrivals: list[Arrival], roles: Mapping[str, str], limit: int
 ) -> Workload:
-    source = f"recorded: {path.name}, {len(arrivals):,} requests"
+    source = f"recorded: {path.name}, {counted(len(arrivals), 'request')}"
     if len(arrivals) == limit:
         source += " from its beginning"
     if "time" in roles or "time_ms" in roles:

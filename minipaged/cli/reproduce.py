@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from os import W_OK, access
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minipaged.claims.roster import CLAIMS
+from minipaged.claims.roster import CLAIMS, find, nearest, takes
 
 from .console import to_stderr, to_stdout
 from .errors import fail
@@ -28,19 +29,25 @@ NO_FIGURES = "no figures were drawn: they need Matplotlib, pip install 'minipage
 
 def reproduce(
     claims: Annotated[
-        list[str] | None, typer.Argument(metavar="[CLAIM...]", help=f"Of {', '.join(CLAIMS)}.")
+        list[str] | None,
+        typer.Argument(metavar="[CLAIM...]", help=f"Of {', '.join(CLAIMS)}; or C1 to C8. All."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write claims.json, claims.md and figures there."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer requests: a look, not a measurement.")
+        bool,
+        typer.Option("--quick", help="A look, not a measurement: few requests, biased numbers."),
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Your own requests beside the others: CSV or JSONL."),
+        typer.Option(
+            metavar="FILE",
+            help="Your own requests, CSV or JSONL, for waste, throughput and, if they name their "
+            "prefixes, hit_rate.",
+        ),
     ] = None,
     columns: Annotated[
         list[str] | None,
@@ -58,21 +65,31 @@ def reproduce(
 
     Exits with 0 whether they agree or not: what differs is said, and why.
     """
-    keys = list(dict.fromkeys(claims or CLAIMS))
-    if unknown := [key for key in keys if key not in CLAIMS]:
-        fail(f"there is no claim {unknown[0]!r}; there are {', '.join(CLAIMS)}", code=2)
+    keys = list(dict.fromkeys(map(_key, claims or CLAIMS)))
+    if seed < 0:
+        fail(f"--seed {seed}: a whole number from 0 on is needed", code=2)
     if trace is None and (columns or skip_bad_lines):
         fail("--column and --skip-bad-lines are about a trace: name it, --trace FILE", code=2)
     from minipaged.claims.claim import Context
     from minipaged.claims.report import Reproduction
 
+    _check(out)
     own = _read(trace, columns or [], skip_bad_lines) if trace else None
-    _make(out)
+    if own is not None:
+        _say_who_takes(own, keys)
     done: list[Claim] = []
     try:
         _measure(keys, Context(seed, quick, own), done)
     finally:  # interrupted or not, what is known by then is shown and kept
         _conclude(Reproduction(tuple(done), seed, quick, own.source if own else ""), out)
+
+
+def _key(name: str) -> str:
+    key = find(name)
+    if key is None:
+        there = ", ".join(CLAIMS)
+        fail(f"there is no claim {name!r}{nearest(name)}; there are {there}, C1 to C8", code=2)
+    return key
 
 
 def _read(path: Path, columns: list[str], skip_bad_lines: bool) -> Workload:
@@ -92,12 +109,30 @@ def _read(path: Path, columns: list[str], skip_bad_lines: bool) -> Workload:
     return recording.workload
 
 
+def _say_who_takes(own: Workload, keys: list[str]) -> None:
+    """Nobody shall think that a claim looked at a trace that it ignored."""
+    taking = [key for key in keys if takes(key, own.piece_len)]
+    if not taking:
+        fail(
+            f"--trace: {', '.join(keys)} cannot use it; waste and throughput can, and hit_rate if "
+            "a column names prefixes, --column prefix=COLUMN",
+            code=2,
+        )
+    if others := [key for key in keys if key not in taking]:
+        typer.echo(
+            f"minipaged: {own.name} is used by {', '.join(taking)}, not by {', '.join(others)}",
+            err=True,
+        )
+
+
 def _measure(keys: list[str], context: Context, done: list[Claim]) -> None:
     """Measure claim by claim, and print each as soon as it is known."""
     from minipaged.claims.roster import measure_of
-    from minipaged.claims.terminal import table_of
+    from minipaged.claims.terminal import banner, table_of
 
     console = _screen()
+    if context.quick:
+        console.print(banner())
     for key in keys:
         with _progress(key, len(done), len(keys)) as tell:
             done.append(measure_of(key)(replace(context, tell=tell)))
@@ -127,13 +162,15 @@ def _progress(key: str, num_done: int, num_all: int) -> Iterator[Callable[[str],
         yield lambda doing: bar.update(task, description=f"{key}: {doing}")
 
 
-def _make(out: Path | None) -> None:
-    """Better to hear now than after a minute that nothing can be written there."""
-    try:
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(f"cannot write to {out}: {error.strerror}", code=2)
+def _check(out: Path | None) -> None:
+    """Better to hear now than after a minute that nothing can be written there; makes nothing."""
+    if out is None:
+        return
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir():
+        fail(f"--out {out}: {there} is a file; a directory is needed, new or not", code=2)
+    if not access(there, W_OK):
+        fail(f"--out {out}: cannot write to {there}", code=2)
 
 
 def _conclude(found: Reproduction, out: Path | None) -> None:
@@ -148,16 +185,23 @@ def _conclude(found: Reproduction, out: Path | None) -> None:
 
 def _write(found: Reproduction, out: Path) -> None:
     from minipaged.claims import figures
-    from minipaged.claims.report import to_json, to_markdown
 
-    drawn = figures.draw(found, out) if figures.can_draw() else []
-    names = [path.name for path in drawn if not path.stem.endswith("-dark")]
-    texts = {"claims.json": to_json(found), "claims.md": to_markdown(found, names)}
     try:
-        for name, text in texts.items():
-            (out / name).write_text(text, encoding="utf-8")
+        out.mkdir(parents=True, exist_ok=True)
+        drawn = figures.draw(found, out) if figures.can_draw() else []
+        names = [*_write_texts(found, out, drawn), *(path.name for path in drawn)]
     except OSError as error:
         fail(f"cannot write to {out}: {error.strerror}", code=2)
-    typer.echo(f"written to {out}: {', '.join([*texts, *(path.name for path in drawn)])}", err=True)
-    if not drawn:
+    typer.echo(f"written to {out}: {', '.join(names)}", err=True)
+    if not drawn and not figures.can_draw():
         typer.echo(NO_FIGURES, err=True)
+
+
+def _write_texts(found: Reproduction, out: Path, drawn: list[Path]) -> list[str]:
+    from minipaged.claims.report import to_json, to_markdown
+
+    light = [path.name for path in drawn if not path.stem.endswith("-dark")]
+    texts = {"claims.json": to_json(found), "claims.md": to_markdown(found, light)}
+    for name, text in texts.items():
+        (out / name).write_text(text, encoding="utf-8")
+    return list(texts)

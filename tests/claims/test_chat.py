@@ -50,7 +50,7 @@ def test_what_is_counted_repeats(claim):
 
 def test_the_engine_agrees_with_the_script(claim):
     verdicts = {row.what: row.verdict for row in claim.rows if row.what.startswith("history")}
-    assert set(verdicts.values()) == {"agrees"}
+    assert set(verdicts.values()) == {"holds"}
     assert len(verdicts) == 3
     computed = claim.series["computed"]
     assert computed["cut"][-3:] == [2 * 128] * 3  # two conversations, cut to 128 tokens
@@ -61,7 +61,7 @@ def test_an_engine_that_forgets_is_seen(monkeypatch):
     monkeypatch.setattr(chat, "new_engine", lambda prefix_caching: new_engine(False))
     monkeypatch.setattr(chat, "_batch", lambda *_: 1.0)
     rows = {row.what: row for row in chat.measure(Context(quick=True)).rows}
-    assert rows["history found: prompt tokens"].verdict == "differs"
+    assert rows["history found: prompt tokens"].verdict == "fails"
 
 
 def test_a_reason_is_given_only_where_it_differs():

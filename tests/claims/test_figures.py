@@ -6,9 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from minipaged.claims import figures
+from minipaged.claims import figures, kernel
+from minipaged.claims.captions import CAPTIONS
 from minipaged.claims.claim import Claim
-from minipaged.claims.plots import CLASSES, PLOTS
+from minipaged.claims.occupancy import CLASSES
+from minipaged.claims.plots import PLOTS, WAYS
 from minipaged.claims.report import Reproduction
 from minipaged.claims.roster import CLAIMS
 
@@ -66,7 +68,7 @@ def drawn(key: str, suffix: str = ""):
 
 
 def test_every_figure_has_its_claim_and_its_example():
-    assert set(PLOTS) == set(SERIES)
+    assert set(PLOTS) == set(SERIES) == set(CAPTIONS)
     assert set(PLOTS) <= set(CLAIMS)
 
 
@@ -79,8 +81,30 @@ def test_a_figure_is_drawn_for_light_and_for_dark_and_is_always_the_same_file(ke
     assert ElementTree.fromstring(light).tag.endswith("svg")
     assert figures.THEMES[""].style["figure.facecolor"].encode() in light
     assert figures.THEMES["-dark"].style["figure.facecolor"].encode() in dark
+    for drawn_ in (light, dark):
+        assert f">{CAPTIONS[key].title}</text>".encode() in drawn_
     figures.draw(found, tmp_path)
     assert paths[0].read_bytes() == light
+
+
+@pytest.mark.parametrize("key", PLOTS)
+def test_a_figure_has_names_on_its_axes_and_words_for_who_cannot_see_it(key):
+    assert len(CAPTIONS[key].alt) > 80
+    assert '"' not in CAPTIONS[key].alt
+    for axes in drawn(key).axes:
+        texts = [axes.get_xlabel(), axes.get_ylabel(), axes.get_title(loc="left")]
+        assert sum(map(bool, texts)) >= 1, key
+
+
+def test_a_figure_names_things_as_the_tables_do():
+    _, names = drawn("waste").axes[0].get_legend_handles_labels()
+    assert names == list(CLASSES.values()), "as the rows of C1"
+    _, names = drawn("kernel").axes[0].get_legend_handles_labels()
+    assert names == [WAYS[way] for way in ("contiguous", "permuted")]
+    assert set(WAYS) == set(kernel.WAYS)
+    assert drawn("throughput").axes[0].get_ylabel() == "sequences in a step"
+    titles = [axes.get_title(loc="left") for axes in drawn("block_size").axes]
+    assert titles[:2] == ["held and empty, %", "sequences in a step"]
 
 
 def test_claims_without_series_or_figure_are_left_out(tmp_path):

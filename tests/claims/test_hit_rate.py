@@ -125,5 +125,7 @@ def test_the_claim_takes_a_trace_of_ones_own_that_names_its_prefixes():
         assert curve["engine"] == sorted(curve["engine"])
         assert all(a <= b for a, b in zip(curve["engine"], curve["best"]))
         assert curve["engine"][-1] == curve["best"][-1]
+    *_, endless = (row for row in claim.rows if row.what.startswith("tree"))
+    assert (endless.said, endless.verdict) == ("", "measured")
     nameless = Workload("other", "", own.arrivals)
     assert set(measure(Context(quick=True, trace=nameless)).series["hit_rate"]) == {"mooncake"}

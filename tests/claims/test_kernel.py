@@ -37,13 +37,30 @@ def test_contiguous_is_one_piece_per_sequence_and_permuted_is_out_of_order():
 
 def test_the_excess_is_in_per_cent_of_contiguous():
     times = {Shape(8, 64): {"contiguous": 2.0, "identity": 2.1, "permuted": 2.6, "torch": 3.0}}
-    permuted, identity, torchs = kernel._rows(times)
-    assert permuted.measured == pytest.approx(30)
-    assert permuted.verdict == "differs"
+    of_shape, permuted, identity, torchs = kernel._rows(times, few=False)
+    assert of_shape.measured == permuted.measured == pytest.approx(30)
     assert identity.measured == pytest.approx(5)
-    assert identity.verdict == "agrees"
     assert torchs.measured == pytest.approx(50)
-    assert all(row.wall for row in (permuted, identity, torchs))
+    assert [row.verdict for row in (of_shape, identity, torchs)] == ["measured"] * 3
+    assert all(row.wall for row in (of_shape, permuted, identity, torchs))
+
+
+@pytest.mark.parametrize(
+    ("excess", "verdict", "why"),
+    [
+        (-0.1, "differs", "less than is said"),
+        (0.0, "differs", "less than is said"),
+        (0.23, "agrees", ""),
+        (0.3, "differs", "a table costs more here"),
+    ],
+)
+def test_twenty_to_twenty_six_per_cent_is_a_range_with_two_ends(excess, verdict, why):
+    """A table that costs nothing does not confirm that it costs a fifth."""
+    ways = {"contiguous": 1.0, "identity": 1.0, "permuted": 1.0 + excess, "torch": 2.0}
+    _, judged, *_ = kernel._rows({Shape(8, 64): ways}, few=False)
+    assert judged.said == "20 to 26 %"
+    assert judged.verdict == verdict
+    assert judged.note.startswith(why)
 
 
 def test_ways_take_turns_in_changing_order_and_the_best_round_counts():

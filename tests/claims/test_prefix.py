@@ -24,14 +24,14 @@ def claim() -> Claim:
 
 
 def test_what_is_counted_agrees_and_repeats(claim):
-    assert {row.verdict for row in claim.rows if not row.wall} == {"agrees"}
+    assert {row.verdict for row in claim.rows if not row.wall} == {"agrees", "holds"}
     assert counted(claim) == counted(prefix.measure(Context(quick=True)))
 
 
 def test_it_says_what_is_found_by_pointer(claim):
     rows = counted(claim)
     assert rows["341 tokens in common: blocks shared"] == 341 // 16
-    assert rows["341 tokens in common: warm"] == 341 + 24 - 336
+    assert rows["341 tokens in common: prompt tokens computed, warm"] == 341 + 24 - 336
     assert rows["80 tokens in common: K/V copied"] == 0
 
 
@@ -39,16 +39,19 @@ def test_nothing_found_is_seen(monkeypatch):
     monkeypatch.setattr(prefix, "_lookups", lambda rounds: {256: 1.0, 1024: 4.0})
     monkeypatch.setattr(BlockTable, "match_prefix", lambda table, token_ids: 0)
     rows = {row.what: row for row in prefix.measure(Context(quick=True)).rows}
-    warm, shared = (rows[f"80 tokens in common: {what}"] for what in ("warm", "blocks shared"))
-    assert (warm.measured, warm.verdict) == (104, "differs")
+    warm, shared = (
+        rows[f"80 tokens in common: {what}"]
+        for what in ("prompt tokens computed, warm", "blocks shared")
+    )
+    assert (warm.measured, warm.verdict) == (104, "fails")
     assert shared.measured == 5  # computed anew, and still held once: at the end they are adopted
 
 
 def test_a_look_up_that_grows_faster_than_the_prompt_is_seen():
     *_, growth = prefix._lookup_rows({256: 1.0, 512: 2.0, 1024: 16.0})
-    assert (growth.measured, growth.verdict) == (4.0, "differs")
+    assert (growth.measured, growth.verdict) == (4.0, "fails")
     *_, growth = prefix._lookup_rows({256: 1.0, 1024: 4.0})
-    assert growth.verdict == "agrees"
+    assert growth.verdict == "holds"
 
 
 def test_a_hit_leaves_the_bits_of_the_prefix_alone():

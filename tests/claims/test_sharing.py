@@ -98,5 +98,5 @@ def test_the_claim_has_what_a_figure_needs():
         assert set(claim.series["savings"][kind]) == set(said)
     laws = [row for row in claim.rows if "tables of" in row.what or "real engine, 2 s" in row.what]
     assert len(laws) == 5
-    assert all(row.verdict == "agrees" for row in laws)
+    assert all(row.verdict == "holds" for row in laws)
     assert not any(row.wall for row in claim.rows)

@@ -181,14 +181,25 @@ def test_so_is_one_of_json_the_first_included(write, line, complaint, place):
     assert (len(found.workload), found.num_skipped) == (2, 1)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "time,prompt_len,output_len\n"])
-def test_a_file_without_requests_is_no_trace(write, text):
-    with pytest.raises(TraceError, match="there is no request in it; expected a header"):
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_an_empty_file_is_no_trace(write, text):
+    with pytest.raises(TraceError, match="no request in it: it is empty; expected a header"):
         read_trace(write(text))
 
 
+def test_a_header_alone_is_no_trace(write):
+    with pytest.raises(TraceError, match="no request in it: its header is followed by no line"):
+        read_trace(write("time,prompt_len,output_len\n"))
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 request;"), (2, "2 requests;")])
+def test_what_is_counted_is_named_in_its_number(write, count, said):
+    workload = read_trace(write("prompt_len,output_len\n" + "5,2\n" * count)).workload
+    assert said in workload.source
+
+
 def test_a_file_of_bad_lines_only_says_what_the_first_is(write):
-    with pytest.raises(TraceError, match="no request in it; line 2: prompt_len is 'x'"):
+    with pytest.raises(TraceError, match="no request in it: line 2: prompt_len is 'x'"):
         read_trace(write("prompt_len,output_len\nx,y\nx,y\n"), skip_bad_lines=True)
 
 

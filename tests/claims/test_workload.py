@@ -14,7 +14,6 @@ from minipaged.claims.generators import (
     alpaca_like,
     chat,
     poisson_times,
-    shared_prefix,
     sharegpt_like,
 )
 from minipaged.claims.workload import Arrival, Workload
@@ -23,7 +22,6 @@ GENERATORS = {
     "sharegpt": lambda n, seed: sharegpt_like(n, seed=seed),
     "alpaca": lambda n, seed: alpaca_like(n, seed=seed),
     "chat": lambda n, seed: chat(n, seed=seed),
-    "shared prefix": lambda n, seed: shared_prefix(n, 80, seed=seed),
 }
 
 
@@ -106,13 +104,6 @@ def test_a_chat_grows_until_its_history_is_cut():
     assert max(a.prompt_len for a in arrivals) == 1024
     assert 0.3 < sum(grows) / len(grows) < 0.7
     assert max(a.output_len for a in arrivals) <= 1024
-
-
-def test_a_shared_prefix_is_in_front_of_everybody():
-    workload = shared_prefix(100, 341)
-    assert workload.piece_len == 341
-    assert {a.prefix for a in workload.arrivals} == {(0,)}
-    assert min(a.prompt_len for a in workload.arrivals) > 341
 
 
 def test_workloads_cannot_be_changed():

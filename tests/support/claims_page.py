@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minipaged.claims import figures
+from minipaged.claims.captions import CAPTIONS
 from minipaged.claims.claim import Claim, Context
 from minipaged.claims.report import Reproduction, claim_to_markdown
 from minipaged.claims.roster import CLAIMS, measure_of
@@ -44,7 +45,7 @@ def to_page(found: Reproduction) -> str:
         parts.append(claim_to_markdown(claim))
         if (FIGURES / f"{claim.key}.svg").exists():
             parts += [
-                f"![{claim.title}](claims/{claim.key}{suffix}.svg#only-{page})"
+                f"![{CAPTIONS[claim.key].alt}](claims/{claim.key}{suffix}.svg#only-{page})"
                 for suffix, page in (("", "light"), ("-dark", "dark"))
             ]
     return "\n\n".join(parts)
