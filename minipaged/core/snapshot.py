@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
 from .block_pool import BlockPool
 from .block_table import BlockTable
+
+_PICTURES = "minipaged.view"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +46,11 @@ class Snapshot:
     @classmethod
     def take(cls, pool: BlockPool, tables: Mapping[str, BlockTable], block_size: int) -> Snapshot:
         """Copy what a picture needs; O(size of the pool)."""
-        views = (
-            TableView(name, tuple(t.block_ids), t.num_tokens, t.num_reserved)
-            for name, t in tables.items()
-            if t.pool is pool
-        )
-        return cls(
-            block_size=block_size,
-            ref_counts=tuple(pool.ref_count),
-            prefixes=tuple(h.hex()[:6] if h else None for h in pool.prefix_hash),
-            free_order=tuple(pool.free_order()),
-            tables=tuple(views),
-            num_evictions=pool.num_evictions,
-        )
+        own = ((name, t) for name, t in tables.items() if t.pool is pool)
+        views = (TableView(n, tuple(t.block_ids), t.num_tokens, t.num_reserved) for n, t in own)
+        ref_counts, free_order = tuple(pool.ref_count), tuple(pool.free_order())
+        prefixes = tuple(h.hex()[:6] if h else None for h in pool.prefix_hash)
+        return cls(block_size, ref_counts, prefixes, free_order, tuple(views), pool.num_evictions)
 
     @property
     def num_blocks(self) -> int:
@@ -65,3 +60,7 @@ class Snapshot:
     def owners(self, block_id: int) -> tuple[str, ...]:
         """Names of the sequences that hold this block, in the order of ``tables``."""
         return tuple(t.name for t in self.tables if block_id in t.block_ids)
+
+    def _repr_html_(self) -> str:
+        # Pictures lie on a higher floor, so core may not import them: called by name, when asked.
+        return import_module(_PICTURES).drawing(self)._repr_html_()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minipaged.core import Snapshot, TableView
 
@@ -14,6 +14,7 @@ class Change:
 
     kind: str
     text: str
+    block_ids: tuple[int, ...] = field(default=(), compare=False)  # where; the text says it too
 
 
 def changes(before: Snapshot, after: Snapshot) -> list[Change]:
@@ -39,7 +40,7 @@ def changes(before: Snapshot, after: Snapshot) -> list[Change]:
         *_found(before, after),
         *_allocated(before, after, copies),
         *(
-            Change("copied", f"block {source} to {copy}, for {name}")
+            Change("copied", f"block {source} to {copy}, for {name}", (copy,))
             for copy, (source, name) in copies.items()
         ),
         *_shared(before, after),
@@ -72,7 +73,7 @@ def _given_up(
             fate = _fate(after, block_id, held.get(block_id, ()), owners)
             kept.setdefault((_and(gone), fate), []).append(block_id)
     for (gone, fate), ids in kept.items():
-        yield Change("released", f"{_blocks(ids)} by {gone}: {fate}")
+        yield Change("released", f"{_blocks(ids)} by {gone}: {fate}", tuple(ids))
 
 
 def _fate(after: Snapshot, block_id: int, heirs: Collection[str], owners: Collection[str]) -> str:
@@ -87,9 +88,10 @@ def _evicted(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     for block_id, (was, now) in enumerate(zip(before.prefixes, after.prefixes)):
         if was and was != now:
             if after.num_evictions > before.num_evictions and not before.ref_counts[block_id]:
-                yield Change("evicted", f"block {block_id}: its prefix #{was} is forgotten")
+                text = f"block {block_id}: its prefix #{was} is forgotten"
+                yield Change("evicted", text, (block_id,))
             else:
-                yield Change("unpublished", f"block {block_id}: no longer #{was}")
+                yield Change("unpublished", f"block {block_id}: no longer #{was}", (block_id,))
 
 
 def _found(before: Snapshot, after: Snapshot) -> Iterator[Change]:
@@ -98,7 +100,8 @@ def _found(before: Snapshot, after: Snapshot) -> Iterator[Change]:
         if before.prefixes[block_id] and before.prefixes[block_id] == after.prefixes[block_id]:
             ids.setdefault(_and(after.owners(block_id)), []).append(block_id)
     for owners, found in ids.items():
-        yield Change("found", f"{_blocks(found)} by prefix, cached until now: held by {owners}")
+        text = f"{_blocks(found)} by prefix, cached until now: held by {owners}"
+        yield Change("found", text, tuple(found))
 
 
 def _allocated(
@@ -110,7 +113,7 @@ def _allocated(
         if block_id not in copies and not (was and was == after.prefixes[block_id]):
             ids.setdefault(_and(after.owners(block_id)), []).append(block_id)
     for owners, taken in ids.items():
-        yield Change("allocated", f"{_blocks(taken)} for {owners}")
+        yield Change("allocated", f"{_blocks(taken)} for {owners}", tuple(taken))
 
 
 def _shared(before: Snapshot, after: Snapshot) -> Iterator[Change]:
@@ -120,12 +123,13 @@ def _shared(before: Snapshot, after: Snapshot) -> Iterator[Change]:
         if now > was > 0:
             ids.setdefault(_and(held.get(block_id, ())), []).append(block_id)
     for owners, shared in ids.items():
-        yield Change("shared", f"{_blocks(shared)} by {owners}")
+        yield Change("shared", f"{_blocks(shared)} by {owners}", tuple(shared))
 
 
 def _progress(after: Snapshot, old: dict[str, TableView]) -> Iterator[Change]:
     """How far the sequences came: slots promised, tokens written, or cut."""
     written: dict[str, list[str]] = {}
+    where: dict[str, list[int]] = {}
     for table in after.tables:
         was = old.get(table.name)
         start, promised = (was.num_tokens, was.num_reserved) if was else (0, 0)
@@ -133,26 +137,37 @@ def _progress(after: Snapshot, old: dict[str, TableView]) -> Iterator[Change]:
         if table.num_reserved > promised:
             yield _promise(table, promised, after.block_size)
         if was and table.num_tokens > start:
-            written.setdefault(_positions(start, table.num_tokens), []).append(table.name)
+            positions = _positions(start, table.num_tokens)
+            written.setdefault(positions, []).append(table.name)
+            where.setdefault(positions, []).extend(
+                _ids(table, start, table.num_tokens, after.block_size)
+            )
         if table.num_tokens < start:
             yield Change("truncated", f"{table.name} from {start} to {table.num_tokens} tokens")
     for positions, names in written.items():
-        yield Change("written", f"{positions} of {_and(names)}")
+        ids = dict.fromkeys(where[positions])
+        yield Change("written", f"{positions} of {_and(names)}", tuple(ids))
 
 
 def _promise(table: TableView, start: int, size: int) -> Change:
     stop = table.num_reserved
-    ids = list(dict.fromkeys(table.block_ids[p // size] for p in range(start, stop)))
+    ids = _ids(table, start, stop, size)
     verb = "gets a slot" if stop - start == 1 else "get slots"
     text = f"{_positions(start, stop)} of {table.name} {verb} in {_blocks(ids)}"
-    return Change("promised", text)
+    return Change("promised", text, tuple(ids))
+
+
+def _ids(table: TableView, start: int, stop: int, size: int) -> list[int]:
+    """The blocks in which these positions lie."""
+    return list(dict.fromkeys(table.block_ids[p // size] for p in range(start, stop)))
 
 
 def _published(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     pairs = enumerate(zip(before.prefixes, after.prefixes))
-    names = [f"{b} as #{now}" for b, (was, now) in pairs if now and was != now]
-    if names:
-        yield Change("published", f"block{'s' * (len(names) > 1)} {', '.join(names)}")
+    new = {b: f"{b} as #{now}" for b, (was, now) in pairs if now and was != now}
+    if new:
+        text = f"block{'s' * (len(new) > 1)} {', '.join(new.values())}"
+        yield Change("published", text, tuple(new))
 
 
 # --- helpers ---------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from string import ascii_uppercase
 
 from rich.console import ConsoleOptions
 
+from minipaged.core import TableView
+
 # Names, not RGB: the terminal's own theme decides how they look on its background.
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 CROWD = "@"
@@ -69,6 +71,13 @@ class Letters:
                 own = own and name not in self._letters.values()
                 self._letters[name] = name if own else free.pop(0) if free else CROWD
         return {name: self._letters[name] for name in names}
+
+
+def extent(table: TableView) -> str:
+    """``9 tokens and 2 promised``."""
+    text = f"{table.num_tokens:,} token{'' if table.num_tokens == 1 else 's'}"
+    promised = table.num_reserved - table.num_tokens
+    return f"{text} and {promised} promised" if promised > 0 else text
 
 
 def colour(letter: str) -> str:

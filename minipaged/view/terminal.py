@@ -17,7 +17,7 @@ from minipaged.core import Snapshot, TableView
 
 from .blocks import BlockView, block_views
 from .grid import Grid
-from .marks import CROWD, Letters, Marks, colour, marks_for
+from .marks import CROWD, Letters, Marks, colour, extent, marks_for
 from .strip import Strip
 
 
@@ -79,9 +79,7 @@ class PoolMap:
         line = Text(letter, style=f"bold {colour(letter)}")
         if table.name != letter:
             line.append(f" = {table.name}", style="not bold")
-        tail = f"  {table.num_tokens:,} tokens"
-        if table.num_reserved > table.num_tokens:
-            tail += f" and {table.num_reserved - table.num_tokens} promised"
+        tail = f"  {extent(table)}"
         if self.texts and table.name in self.texts:
             tail += "  " + self.texts[table.name]
         room = width - line.cell_len - len(tail) - 4
