@@ -26,10 +26,9 @@ SMALL = Native.features.only(
 )
 
 
-@pytest.mark.parametrize("level", [3, 5])
-def test_the_readable_kernel_passes(level):
+def test_the_readable_kernel_passes():
     contract = Native.contract.only(spare_rows="zero")
-    report = check_kernel(paged_attention, level=level, max_examples=15, contract=contract)
+    report = check_kernel(paged_attention, level=5, max_examples=15, contract=contract)
     assert report.passed, report
     assert report.figures["error budget used"] < 1
     assert report.figures["asked"].startswith("queries to ")
