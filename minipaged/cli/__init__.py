@@ -27,6 +27,7 @@ from . import (
     pull,
     replay,
     reproduce,
+    trace,
     zoo,
 )
 from .errors import Commands, leave, silence_stdout
@@ -36,6 +37,7 @@ HELP = """Paged attention to read, to trust and to run.
 \b
 minipaged generate "In the beginning"      a small model writes on
 minipaged generate "And he said" -n 4      four texts that share their blocks
+minipaged trace "To be" --html run.html    its blocks, step by step, as a page
 minipaged demo                             how that works, in pictures
 minipaged check my.kernels:attention       is your kernel right?
 minipaged reproduce                        is what is said of paging true?
@@ -50,6 +52,7 @@ app = typer.Typer(
 )
 app.command()(generate.generate)
 app.command()(demo.demo)
+app.command()(trace.trace)
 app.command()(pull.pull)
 app.command()(check.check)
 app.command()(replay.replay)
