@@ -23,6 +23,7 @@ from . import (
     doctor,
     explain,
     generate,
+    learn,
     mutants,
     pull,
     replay,
@@ -39,6 +40,7 @@ minipaged generate "In the beginning"      a small model writes on
 minipaged generate "And he said" -n 4      four texts that share their blocks
 minipaged trace "To be" --html run.html    its blocks, step by step, as a page
 minipaged demo                             how that works, in pictures
+minipaged learn                            and step by step, with exercises
 minipaged check my.kernels:attention       is your kernel right?
 minipaged reproduce                        is what is said of paging true?
 """
@@ -52,6 +54,7 @@ app = typer.Typer(
 )
 app.command()(generate.generate)
 app.command()(demo.demo)
+app.command()(learn.learn)
 app.command()(trace.trace)
 app.command()(pull.pull)
 app.command()(check.check)

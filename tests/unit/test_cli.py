@@ -54,12 +54,12 @@ def test_without_a_command_it_says_what_there_is():
     assert "minipaged demo" in result.stdout
     commands = re.findall(r"^  (\w+)  +[A-Z]", result.stdout.split("Commands:")[1], re.MULTILINE)
     judge = ["check", "replay", "explain", "conventions", "mutants", "zoo"]
-    first = ["generate", "demo", "trace", "pull"]
+    first = ["generate", "demo", "learn", "trace", "pull"]
     assert commands == [*first, *judge, "reproduce", "doctor", "bench"]
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-COMMANDS = ["generate", "demo", "trace", "pull"]
+COMMANDS = ["generate", "demo", "learn", "trace", "pull"]
 COMMANDS += ["check", "replay", "explain", "conventions", "mutants", "zoo", "reproduce"]
 
 
