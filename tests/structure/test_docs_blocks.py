@@ -1,8 +1,12 @@
 """Whatever the README and the docs show, works: code runs, commands exist, links lead somewhere.
 
 Per page, ``python`` blocks are run in order in one namespace, and ``pycon`` blocks are checked
-as doctests in it. In ``console`` blocks, every ``$ minipaged ...`` line must name a subcommand and
-options that exist. ``<!-- skip: reason -->`` on the line before a block excuses it, with a reason.
+as doctests in it; one under ``<!-- file: name -->`` is a file of that name, too, for what follows.
+A ``console`` or ``bash`` block is run if ``<!-- run -->`` stands before it, and what it shows must
+be what is printed, ``...`` aside. ``<!-- skip: reason -->`` excuses any block. Whether run or not,
+every ``minipaged`` command must name a subcommand and options that exist.
+
+The course (``docs/pages/tutorials``) is written by ``tutorials/render.py``, which runs it.
 """
 
 from __future__ import annotations
@@ -18,9 +22,12 @@ from pathlib import Path
 import pytest
 
 from support.markdown import ROOT, Block, anchors, blocks, links, pages
+from support.sessions import WrongSession, commands_of, exit_codes, run_session
 
 RUN = ("python", "pycon")
-KNOWN = {*RUN, "console", "text", "bash", "toml", "json", ""}
+SESSIONS = ("console", "bash")
+KNOWN = {*RUN, *SESSIONS, "text", "toml", "json", "yaml", ""}
+COURSE = ROOT / "docs" / "pages" / "tutorials"
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -29,7 +36,12 @@ def name_of(path: Path) -> str:
 
 
 def run_block(block: Block, namespace: dict) -> None:
-    """Run one block; a failure names the page and line."""
+    """Run one block in the present folder; a failure names the page and line."""
+    if block.language in SESSIONS:
+        run_session(block, Path.cwd())
+        return
+    if block.note.startswith("file:"):
+        Path(block.note.removeprefix("file:").strip()).write_text(block.body, encoding="utf-8")
     if block.language == "python":
         padding = "\n" * (block.line - 1)  # so that the traceback's line is the page's
         exec(compile(padding + block.body, str(block.path), "exec"), namespace)
@@ -48,6 +60,8 @@ def run_block(block: Block, namespace: dict) -> None:
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     todo = [b for b in blocks(page) if b.language in RUN and not b.skip_reason]
+    todo += [b for b in blocks(page) if b.language in SESSIONS and exit_codes(b)]
+    todo.sort(key=lambda block: block.line)
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": f"docs:{name_of(page)}"}
     for block in todo:
@@ -60,6 +74,17 @@ def test_blocks_say_what_they_are(page):
         assert block.language in KNOWN, f"{block.where}: nobody checks a {block.language!r} block"
         if block.note.startswith("skip"):
             assert len(block.skip_reason) > 10, f"{block.where}: skipped without a reason"
+
+
+@pytest.mark.parametrize("page", [p for p in pages() if p.parent != COURSE], ids=name_of)
+def test_every_session_is_run_or_excused(page):
+    for block in blocks(page):
+        marked = page.name == "README.md" and block.note in ("run-command", "test-command")
+        if block.language in SESSIONS and not marked:  # those two are what .ci/run runs
+            excused = block.skip_reason or exit_codes(block)
+            assert excused, (
+                f"{block.where}: neither <!-- run --> nor <!-- skip: reason --> before it"
+            )
 
 
 @cache
@@ -76,7 +101,7 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
     """(where, words) of every call of ``minipaged`` in the page's console and bash blocks."""
     found = []
     for block in blocks(page):
-        if block.language not in ("console", "bash") or block.skip_reason:
+        if block.language not in SESSIONS:
             continue
         for line in block.body.replace("\\\n", " ").splitlines():
             for part in line.removeprefix("$ ").split("&&"):
@@ -89,7 +114,8 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_commands_exist(page):
     for where, words in commands(page):
-        subcommand = tuple(w for w in words[:1] if not w.startswith("-"))
+        most = 2 if words[:1] == ["bench"] else 1  # the benchmarks have commands of their own
+        subcommand = tuple(w for w in words[:most] if not w.startswith("-"))
         text = help_of(subcommand)
         options = [w.split("=")[0] for w in words if w.startswith("-") and w != "--help"]
         for option in options:
@@ -157,6 +183,39 @@ def test_blocks_of_a_page_share_names(tmp_path):
     for block in blocks(page):
         run_block(block, namespace)
     assert namespace["y"] == 2
+
+
+def session(tmp_path: Path, note: str, body: str) -> Block:
+    (block,) = blocks(page_with(tmp_path, f"<!-- {note} -->\n```console\n{body}```\n"))
+    return block
+
+
+def test_a_session_is_compared(tmp_path):
+    run_session(session(tmp_path, "run", "$ python -c 'print(1, 2)'\n1 ...\n"), tmp_path)
+    with pytest.raises(WrongSession, match="should print"):
+        run_session(session(tmp_path, "run", "$ python -c 'print(1)'\n2\n"), tmp_path)
+    with pytest.raises(WrongSession, match="ended with 1, not"):
+        run_session(session(tmp_path, "run", "$ python -c 'exit(1)'\n"), tmp_path)
+    with pytest.raises(WrongSession, match="ended with 0, not"):
+        run_session(session(tmp_path, "run: exits with 1", "$ python -c ''\n"), tmp_path)
+    with pytest.raises(WrongSession, match="only minipaged, python can be run"):
+        run_session(session(tmp_path, "run", "$ rm file\n"), tmp_path)
+
+
+def test_what_a_session_says_of_itself(tmp_path):
+    assert exit_codes(session(tmp_path, "run", "$ minipaged\n")) == {0}
+    assert exit_codes(session(tmp_path, "run: may exit with 1", "$ minipaged\n")) == {0, 1}
+    assert exit_codes(session(tmp_path, "running", "$ minipaged\n")) is None
+    two = session(tmp_path, "run", "$ python a \\\n    b\nx\ny\n$ python c\n")
+    assert commands_of(two) == [("python a      b", "x\ny\n"), ("python c", "")]
+
+
+def test_a_file_of_the_page_is_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "<!-- file: one.py -->\n```python\nx = 1\n```\n\n<!-- run -->\n"
+    text += "```console\n$ python -c 'import one; print(one.x)'\n1\n```\n"
+    for block in blocks(page_with(tmp_path, text)):
+        run_block(block, {})
 
 
 def test_anchors_and_links(tmp_path):

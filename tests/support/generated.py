@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from minipaged.core import Snapshot
+
 from .invariants import PAGE, tests_table
 from .sizes import ROOT, sizes_table
 
@@ -27,9 +29,21 @@ def ladder() -> str:
 
 
 def forked() -> str:
-    """A pool after a fork and two writes, drawn by the pool itself."""
-    from minipaged.core import BlockPool, BlockTable, Snapshot
+    """A pool after a fork and two writes, drawn by the pool itself, as text."""
     from minipaged.view import picture
+
+    return f"```text\n{picture(_forked())}\n```"
+
+
+def forked_drawing() -> str:
+    """The same as SVG."""
+    from minipaged.view import drawing
+
+    return drawing(_forked())._repr_html_()
+
+
+def _forked() -> Snapshot:
+    from minipaged.core import BlockPool, BlockTable
 
     pool, tokens = BlockPool(num_blocks=6), [3, 1, 4, 1, 5, 9, 2, 6, 5]
     a = BlockTable(pool, block_size=4)
@@ -40,12 +54,12 @@ def forked() -> str:
     b.reserve(1)
     a.commit([*tokens, 3])
     b.commit([*tokens, 7])
-    return f"```text\n{picture(Snapshot.take(pool, {'A': a, 'B': b}, block_size=4))}\n```"
+    return Snapshot.take(pool, {"A": a, "B": b}, block_size=4)
 
 
 GENERATED: dict[Path, dict[str, Callable[[], str]]] = {
     README: {"picture": forked, "sizes": sizes_table},
-    INDEX: {"picture": forked},
+    INDEX: {"picture": forked_drawing},
     PAGE: {"tests": tests_table},
     KERNELS: {"ladder": ladder},
 }
