@@ -120,6 +120,14 @@ texts = st.builds(lambda text, length: text[:length], whole, lengths)
 letters, picks = st.sampled_from("ab"), st.integers(0, 3)
 
 
+def somebody_lives(machine) -> bool:
+    return bool(machine.live)
+
+
+def there_is_room(machine) -> bool:
+    return len(machine.live) < 4
+
+
 class Machine(RuleBasedStateMachine):
     """Programs for a block manager; beside it, what every slot was computed from."""
 
@@ -134,7 +142,7 @@ class Machine(RuleBasedStateMachine):
         self.pool, self.memory = self.make_pool(self.num_blocks), {}
         self.live: list[tuple[str, BlockTable]] = []
 
-    @precondition(lambda self: len(self.live) < 4)
+    @precondition(there_is_room)
     @rule(text=texts)
     def start(self, text):
         self.story.append(f"start {text}")
@@ -146,7 +154,7 @@ class Machine(RuleBasedStateMachine):
         else:
             table.release()
 
-    @precondition(lambda self: self.live)
+    @precondition(somebody_lives)
     @rule(pick=picks, letter=letters)
     def grow(self, pick, letter):
         i = pick % len(self.live)
@@ -155,7 +163,8 @@ class Machine(RuleBasedStateMachine):
         if self.write(table, text + letter, len(text)):
             self.live[i] = text + letter, table
 
-    @precondition(lambda self: 0 < len(self.live) < 4)
+    @precondition(somebody_lives)
+    @precondition(there_is_room)
     @rule(pick=picks)
     def fork(self, pick):
         i = pick % len(self.live)
@@ -163,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         text, table = self.live[i]
         self.live.append((text, table.fork()))
 
-    @precondition(lambda self: self.live)
+    @precondition(somebody_lives)
     @rule(pick=picks)
     def end(self, pick):
         i = pick % len(self.live)
