@@ -143,8 +143,8 @@ class BlockTable:
     def fork(self) -> BlockTable:
         """A child that shares every block. Allocates nothing, so it cannot fail for memory.
 
-        Of n sequences that share a partial last block, the last to write does so in place: n
-        children cost n - 1 copies of one block each.
+        Of n sequences that share a partial, unpublished last block, the last to write does so in
+        place: n sequences cost n - 1 copies of one block each.
         """
         self._require_no_reservation("fork")
         child = BlockTable(self.pool, self.block_size, self.root)

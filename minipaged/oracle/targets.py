@@ -80,7 +80,7 @@ def target_of(function: Any) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """`; the nearest: a, b`, or "" if nothing is near."""
-    near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.6)
     return f"; the nearest: {', '.join(near)}" if near else ""
 
 
