@@ -273,4 +273,4 @@ exercise("free_list")
 # lengths and sizes: `minipaged reproduce block_size`, and preemption by itself:
 # `minipaged reproduce preemption`.
 #
-# Next: `minipaged learn 3`, how a token finds its slot when the blocks lie anywhere.
+# Next: `minipaged learn 3 --read`, how a token finds its slot when the blocks lie anywhere.

@@ -263,4 +263,4 @@ exercise("slots")
 # read the metadata of any paged kernel, whatever it is called there, and say where a token
 # lies. `minipaged demo` shows tables grow and shrink in a running engine.
 #
-# Next: `minipaged learn 4`, attention over K and V that lie in blocks.
+# Next: `minipaged learn 4 --read`, attention over K and V that lie in blocks.

@@ -192,7 +192,8 @@ for name, (query, options) in kinds.items():
 # %% [markdown]
 # A *causal* query sees only what is not after it. Of all ten queries, position 0 sees one key,
 # and it is the wrong one. The newest four are positions 6 to 9; the view of 6 ends inside of
-# a swapped block. The windows begin inside of one. ALiBi lowers a score by the distance to the
+# a swapped block. A window of 3 begins inside of one. A window of 6 begins where a block does,
+# but finds tokens 0 to 3 in the place of 4 to 7. ALiBi lowers a score by the distance to the
 # key, which it takes from the place in the table.
 #
 # Rotary embeddings (RoPE) do *not* help. They turn a key by its position before it is stored,
@@ -304,5 +305,5 @@ exercise("gather")
 # wrong one. To compare a kernel of your own with the package's judge: `minipaged check --help`.
 #
 # Gather copies the whole K and V of a sequence for every query. A kernel cannot afford that: it
-# reads a block, uses it and forgets it. Next: `minipaged learn 5`, how a softmax is computed
+# reads a block, uses it and forgets it. Next: `minipaged learn 5 --read`, how a softmax is computed
 # without ever seeing all of it.

@@ -281,5 +281,5 @@ exercise("merge")
 #
 # ```console
 # $ minipaged learn 5
-# $ python tutorials/06_copy_on_write.py
+# $ minipaged learn 6 --read
 # ```

@@ -238,7 +238,8 @@ for kind in (CountAlone, BlockPool):
 # - A block may be written only if its reference count is 1 *and* it is unpublished.
 # - The reference count of a block is the number of tables that name it; it is free at 0.
 # - A fork allocates nothing, so it cannot fail for lack of memory. Of n sequences that share
-#   a partial last block, n - 1 copy it. A full block is never copied.
+#   a partial last block, n - 1 copy it if it is unpublished, and all n if it is published. A
+#   sequence whose last block is full copies nothing: it writes into the next one.
 # - The copies of a step are done before anything of that step is written, and a source
 #   stays what it is until then: `_grow` *pins* it before it gives it back.
 #
@@ -276,5 +277,5 @@ exercise("fork")
 #
 # ```console
 # $ minipaged learn 6
-# $ python tutorials/07_prefix_cache.py
+# $ minipaged learn 7 --read
 # ```

@@ -413,5 +413,5 @@ exercise("evict")
 #
 # ```console
 # $ minipaged learn 7
-# $ python tutorials/08_scheduler.py
+# $ minipaged learn 8 --read
 # ```

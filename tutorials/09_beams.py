@@ -320,5 +320,5 @@ exercise("reorder")
 # ```console
 # $ minipaged learn 9
 # $ minipaged generate "In the beginning" --beam 4 --max-tokens 24 --map
-# $ minipaged learn 10
+# $ minipaged learn 10 --read
 # ```

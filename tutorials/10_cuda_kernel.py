@@ -78,6 +78,11 @@ for kernel, num_threads in ((add_rows, 4), (add_columns, 8)):
     print(kernel.__name__, trace.table(), sep="\n", end="\n\n")
 
 # %% [markdown]
+# The last two columns: *useful* is the share of the moved bytes that was asked for. *extra
+# cycles* is about shared memory, which comes with v1, and is empty for arguments: the cycles
+# that requests waited because several threads wanted different words of one **bank**, which
+# gives one word a cycle.
+#
 # **The same number of reads is not the same cost.** On a CPU `add_rows` is the good one: one
 # worker, one line of cache after the other. On a GPU neighbouring *threads* must read
 # neighbouring *numbers*; that is called a coalesced access. (A card has caches too, and may
@@ -388,4 +393,4 @@ exercise("grouped")
 # Your own Numba kernel [runs in the same simulator](../how-to/simulate-a-cuda-kernel.md), and
 # [more is told about the five](../explanation/kernels.md) elsewhere.
 #
-# Next: one very long sequence, and a card that is almost idle: `minipaged learn 11`.
+# Next: one very long sequence, and a card that is almost idle: `minipaged learn 11 --read`.

@@ -8,7 +8,7 @@
 # A card consists of **multiprocessors** (SMs), which work side by side; an H200 has 132. A CTA
 # (page 10) runs on one of them from beginning to end. So a launch with fewer CTAs than SMs
 # leaves SMs without work, however much there is to do. (Like page 10, this one needs
-# `pip install 'minipaged[learn]'` and no GPU.)
+# `pip install 'minipaged[learn]'`, and no GPU.)
 #
 # ## Picture
 #
@@ -298,4 +298,4 @@ exercise("split")
 # - cut a sequence into splits and merge them, empty ones included;
 # - compute when that does not pay.
 #
-# Next: you become the judge of other people's kernels: `minipaged learn 12`.
+# Next: you become the judge of other people's kernels: `minipaged learn 12 --read`.

@@ -115,7 +115,7 @@ def index(seconds: dict[int, int]) -> str:
     parts = [
         "<!-- Written by tutorials/render.py: edit that. -->",
         "# The course",
-        INTRODUCTION.replace("SCRIPT", known[min(5, len(known) - 1)].path.name),
+        INTRODUCTION,
     ]
     for page in known:
         parts.append(f"## [{page.number}. {page.title}]({page.path.stem}.md)")
@@ -130,8 +130,8 @@ INTRODUCTION = """Each step has one idea and one order: a question, a picture, a
 what goes wrong without it, what must hold, an exercise, and the same thing in other people's
 code. The code on the pages is the package's own, and every output was printed by it.
 
-A page is a script: `python tutorials/SCRIPT` runs it. `minipaged learn 6 --read` shows it in a
-terminal, `minipaged learn notebook 6` makes a notebook of it. Progress and exercises:
+`minipaged learn 6 --read` shows a page in a terminal and runs it, `minipaged learn notebook 6`
+makes a notebook of it. Progress and exercises:
 
 ```console
 $ minipaged learn

@@ -6,7 +6,7 @@ Rich texts, made from what is known; nothing is judged or written here.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -97,7 +97,7 @@ def farewell(tasks: list[Task]) -> Iterator[RenderableType]:
 def begun(task: Task, book: Workbook) -> Iterator[RenderableType]:
     """A starter was copied, or is still as it was: what to do with it."""
     names = task.facts.get("function", task.name)
-    names = " and ".join([names] if isinstance(names, str) else names)
+    names = _enumerated([names] if isinstance(names, str) else names)
     yield Text.assemble((f"{task.key}  {task.title}", "bold"))
     yield ""
     yield Text.assemble("Your file: ", (str(shown(book, task)), "bold"))
@@ -110,6 +110,12 @@ def begun(task: Task, book: Workbook) -> Iterator[RenderableType]:
     yield Text(f"  {call + ' --watch':<28} judge it at every save")
     yield Text(f"  {call + ' --hint':<28} a hint; there are {len(task.hints)}")
     yield Text(f"  {call + ' --read':<28} the page of the course")
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def shown(book: Workbook, task: Task) -> str:

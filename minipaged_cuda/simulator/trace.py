@@ -86,7 +86,7 @@ class Buffer:
         total = Traffic()
         for traffic in kinds:
             total.include(traffic)
-        return (*counts, str(total.sectors), f"{total.useful:.0%}", "")
+        return (*counts, str(total.sectors), f"{total.useful:.0%}" if total.sectors else "-", "")
 
 
 @dataclass

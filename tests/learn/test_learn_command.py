@@ -66,6 +66,18 @@ def test_the_first_call_copies_the_starter_and_says_what_to_do(empty_folder):
     assert "a race" in ask("10c").stdout, "code that is to be mended is judged as it is"
 
 
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("6", "Write append there"),
+        ("3", "Write slots and position there"),
+        ("7b", "Write Pool, publish, allocate, share and release there"),
+    ],
+)
+def test_it_names_what_is_to_be_written_as_a_sentence_does(step, told):
+    assert told in " ".join(ask(step).stdout.split())
+
+
 def test_a_wrong_file_gets_the_story_the_hint_command_and_code_1(empty_folder):
     ask("6")
     wrong = FORK.exercise.wrong[0]

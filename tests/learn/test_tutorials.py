@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
-from minipaged.learn import catalog, notebook, pages
+from minipaged.learn import catalog, notebook, pages, reading
 from support.markdown import ROOT
 
 PAGES = pages.pages()
 DOCS = ROOT / "docs" / "pages" / "tutorials"
+LEARN = ROOT / "minipaged" / "learn"
 RENDER = ROOT / "tutorials" / "render.py"
 FORM = ["Picture", "Predict", "Run", "What goes wrong without it", "What must hold"]
 FORM += ["Your turn", "In the wild", "You can now"]
@@ -67,6 +71,38 @@ def test_commands_it_names_exist(page):
     steps |= {task.name for task in catalog.tasks()} | {p.name for p in PAGES}
     words = re.findall(r"minipaged learn (?:notebook )?(\w+)", page.path.read_text("utf-8"))
     assert [word for word in words if word not in steps] == []
+
+
+@every_page
+def test_what_it_tells_to_type_works_wherever_the_package_is_installed(page):
+    assert only_here(page.path.read_text(encoding="utf-8")) == []
+
+
+def test_so_does_what_the_index_and_the_exercises_tell():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    texts = [index, *(path.read_text(encoding="utf-8") for path in LEARN.rglob("*.py"))]
+    assert [found for text in texts for found in only_here(text)] == []
+
+
+def only_here(text: str) -> list[str]:
+    """Scripts that no wheel has under that name; and an extra of the folder that one stands in.
+
+    An installed minipaged knows what its extras need, so `minipaged[learn]` is right everywhere.
+    """
+    return re.findall(r"python tutorials/\S*|pip install \S*\.\[\S*", text)
+
+
+@every_page
+def test_in_a_terminal_its_pictures_are_text(page, capsys):
+    """Reads it as far as the last thing that it shows; behind that is nothing to draw."""
+    shows = [i for i, cell in enumerate(page.cells) if cell.kind == "code" and "show(" in cell.text]
+    cells = page.cells[: max(shows, default=-1) + 1]
+    read_by = SimpleNamespace(cells=cells, path=page.path)
+    prose = Console(file=io.StringIO(), width=80)
+    reading.read(read_by, prose, lambda question: None)  # type: ignore[arg-type]
+    told = capsys.readouterr().out
+    assert told or not shows
+    assert not re.search(r"<(svg|div|figure|table)\b", told)
 
 
 @every_page

@@ -10,7 +10,8 @@ outside.
 What must hold:
 
 - the counts of a step add up to at most `budget`, and nobody gets more than it lacks;
-- those who run are served in order of age, each with as much as it lacks and the budget allows;
+- those who run are served in order of age, each with as much as it lacks and the budget allows
+  (simpler than the package, which keeps a token for each of those who lack just one);
 - if there is no room for one of them, the newest that runs has to leave, perhaps that one itself:
   its blocks are released and it waits at the head of the queue. Nobody leaves without need;
 - with the budget that is left, those who wait come in, oldest first, as long as *all* the tokens
