@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from minipaged.core import Snapshot
 from minipaged.view import Change, changes
-from minipaged.view.moment import Line, Moment
+from minipaged.view.moment import Line, Moment, Told, told
 
 from .sequences import Names, pieces, words
-from .telling import after_the_plan, ended, plan_in_words, title
+from .telling import after_the_plan, ended, plan_in_words, title, with_forks
 
 if TYPE_CHECKING:
     from minipaged.engine.llm import LLM
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from minipaged.engine.sequence import Request, Sequence
 
 SAID_BETTER = ("promised", "written")  # by "computed", once for all sequences
+EFFECTS = ("shared", "released")  # told behind the fork, or the end, that they come from
 NO_NEWS = (*SAID_BETTER, "copied")  # after the plan nothing is copied: it is an adoption
 
 
@@ -40,7 +41,7 @@ class Recorder:
         self.llm, self.moments = llm, list[Moment]()
         self.names = Names()
         self._requests: dict[str, Request] = {}
-        self._planned: tuple[Step, Snapshot, list[Change], str] | None = None
+        self._planned: tuple[Step, Snapshot, list[Told], str] | None = None
 
     def __enter__(self) -> Recorder:
         vars(self.llm.scheduler)["schedule"] = self._schedule
@@ -58,14 +59,16 @@ class Recorder:
         (step, planned, said, name), self._planned = self._planned, None
         lived = after_the_plan(self._requests.values(), self.names)
         after = self._shot()
-        seen = changes(planned, after)
+        seen = [told(change, planned, after) for change in changes(planned, after)]
         said += _adopted(planned, after)
-        said += [change for change in seen if change.kind not in (*NO_NEWS, "released")]
+        said += [change for change in seen if change.kind not in (*NO_NEWS, *EFFECTS)]
         said += lived
+        said += [change for change in seen if change.kind == "shared"]
         said += self._drawn(step, deltas)
         ends = [self._found(delta) for delta in deltas if delta.finish_reason]
         said += [ended(sequence, self.names) for sequence in ends]
         said += [change for change in seen if change.kind == "released"]
+        name = with_forks(name, lived)
         name += f"; {words(map(self.names.of, ends))} end{'s' * (len(ends) == 1)}" if ends else ""
         self.moments.append(Moment(name, after, tuple(said), self._lines()))
 
@@ -89,7 +92,8 @@ class Recorder:
         step = type(scheduler).schedule(scheduler)
         planned = self._shot()
         said = plan_in_words(step, waiting, scheduler, self.names)
-        seen = map(_evicted, changes(self.moments[-1].snapshot, planned))
+        before = self.moments[-1].snapshot
+        seen = [told(_evicted(change), before, planned) for change in changes(before, planned)]
         said += [change for change in seen if change.kind not in SAID_BETTER]
         self._planned = step, planned, said, title(step, waiting, self.names)
         return step
@@ -118,7 +122,7 @@ class Recorder:
 
     def _state(self, sequence: Sequence) -> str:
         if sequence.finish_reason:
-            return f"ended: {sequence.finish_reason}"
+            return f"ended ({sequence.finish_reason})"
         if sequence in self.llm.scheduler.waiting:
             return "swapped out" if sequence.table.block_ids else "waiting"
         done, total = sequence.table.num_tokens, len(sequence.token_ids)
@@ -128,16 +132,17 @@ class Recorder:
         sequences = self._requests[delta.request_id].sequences
         return next(s for s in sequences if s.index == delta.index)
 
-    def _drawn(self, step: Step, deltas: Seq[Delta]) -> list[Change]:
+    def _drawn(self, step: Step, deltas: Seq[Delta]) -> list[Told]:
         """The tokens that were chosen; beams tell theirs when the search is over."""
-        told = []
+        drawn, who = [], []
         for delta in deltas:
             sequence = self._found(delta)
             if sequence.request.is_beam or not delta.token_ids:
                 continue
             (last, *_) = reversed(pieces(sequence, self.llm.tokenizer, on_device=False, last=1))
-            told.append(f"{self.names.of(sequence)} {last.given + last.generated!r}")
-        return [Change("sampled", words(told))] if told else []
+            who.append(self.names.of(sequence))
+            drawn.append(f"{who[-1]} {last.given + last.generated!r}")
+        return [Told("sampled", words(drawn), (), tuple(who))] if drawn else []
 
 
 def _evicted(change: Change) -> Change:
@@ -148,13 +153,13 @@ def _evicted(change: Change) -> Change:
     return Change("evicted", text, change.block_ids)
 
 
-def _adopted(planned: Snapshot, after: Snapshot) -> list[Change]:
+def _adopted(planned: Snapshot, after: Snapshot) -> list[Told]:
     """Full blocks that were given up for another one that holds the same prefix already."""
-    tables, told = {table.name: table for table in planned.tables}, []
+    tables, adopted = {table.name: table for table in planned.tables}, []
     for table in after.tables:
         known = tables[table.name].block_ids if table.name in tables else ()
         for own, holder in zip(known, table.block_ids):
             if own != holder >= 0:
                 text = f"block {holder} by {table.name}, instead of block {own}"
-                told.append(Change("adopted", text, (holder,)))
-    return told
+                adopted.append(Told("adopted", text, (holder,), (table.name,)))
+    return adopted

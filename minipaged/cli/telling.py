@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from minipaged.view import Change
+from minipaged.view.moment import Told
 
 from .sequences import Names, words
 
@@ -32,36 +32,58 @@ def title(step: Step, waited: list[Sequence], names: Names) -> str:
     return "; ".join(said) or "Nobody can be computed"
 
 
+def with_forks(title: str, lived: Iterable[Told]) -> str:
+    """The title of a step in which somebody was forked, though the plan did not know of it yet."""
+    parents = [change.names[0] for change in lived if change.kind == "forked"]
+    if not parents:
+        return title
+    are = f"{words(parents)} {'is' if len(parents) == 1 else 'are'}"
+    return f"{title} and forked" if title == f"{are} admitted" else f"{title}; {are} forked"
+
+
 def plan_in_words(
     step: Step, waited: list[Sequence], scheduler: Scheduler, names: Names
-) -> list[Change]:
+) -> list[Told]:
     """Called when the scheduler has reserved the step's slots, and nothing is computed yet."""
     return [
         *_preempted(step, names),
-        *(Change("resumed", f"{names.of(s)}: its blocks come from the host") for s in step.resumed),
+        *_resumed(step, names),
         *_admitted(step, waited, names),
         *_computed(step, names),
         *_waiting(step, scheduler, names),
     ]
 
 
-def _preempted(step: Step, names: Names) -> Iterator[Change]:
+def _of(kind: str, text: str, *names: str) -> Told:
+    """A change without blocks."""
+    return Told(kind, text, (), names)
+
+
+def _resumed(step: Step, names: Names) -> Iterator[Told]:
+    for name in map(names.of, step.resumed):
+        yield _of("resumed", f"{name}: its blocks come from the host", name)
+
+
+def _preempted(step: Step, names: Names) -> Iterator[Told]:
     for sequence in step.preempted:
         later = "its blocks go to the host" if sequence.table.block_ids else "computed again later"
-        yield Change("preempted", f"{names.of(sequence)}, the newest, for want of blocks: {later}")
+        name = names.of(sequence)
+        yield _of("preempted", f"{name}, the newest, for want of blocks: {later}", name)
 
 
-def _admitted(step: Step, waited: list[Sequence], names: Names) -> Iterator[Change]:
+def _admitted(step: Step, waited: list[Sequence], names: Names) -> Iterator[Told]:
     for sequence, _ in step.work:
         if sequence not in waited or sequence in step.resumed:
             continue
         found, total = sequence.table.num_tokens, len(sequence.token_ids)
         again = " again" if sequence.request.num_preemptions else ""
-        text = f"{names.of(sequence)}{again}, {total} tokens"
-        yield Change("admitted", text + (f", {found} of them found by prefix" if found else ""))
+        name = names.of(sequence)
+        text = f"{name}{again}, {total} tokens"
+        text += f", {found} of them found by prefix" if found else ""
+        yield _of("admitted", text, name)
 
 
-def _computed(step: Step, names: Names) -> Iterator[Change]:
+def _computed(step: Step, names: Names) -> Iterator[Told]:
     """Whose tokens at which positions; before the step is committed, while they are known."""
     decodes: dict[int, list[str]] = {}
     for sequence, num_new in step.work:
@@ -73,12 +95,12 @@ def _computed(step: Step, names: Names) -> Iterator[Change]:
         text = f"{name} at {_positions(start, start + num_new)}"
         text += f", {left} of its tokens must wait" if left else ""
         text += ", again" if start < sequence.furthest else ""
-        yield Change("computed", text)
+        yield _of("computed", text, name)
     for position, who in decodes.items():
-        yield Change("computed", f"{words(who)} at position {position}")
+        yield _of("computed", f"{words(who)} at position {position}", *who)
 
 
-def _waiting(step: Step, scheduler: Scheduler, names: Names) -> Iterator[Change]:
+def _waiting(step: Step, scheduler: Scheduler, names: Names) -> Iterator[Told]:
     """Who was not admitted, and why, asked of the scheduler itself."""
     in_flight, is_first = scheduler._prefixes_in_flight(), True
     for sequence in scheduler.waiting:
@@ -99,10 +121,11 @@ def _waiting(step: Step, scheduler: Scheduler, names: Names) -> Iterator[Change]
                 if needed > free
                 else "no room in this step"
             )
-        yield Change("waits", f"{names.of(sequence)}: {why}")
+        name = names.of(sequence)
+        yield _of("waits", f"{name}: {why}", name)
 
 
-def after_the_plan(requests: Iterable[Request], names: Names) -> list[Change]:
+def after_the_plan(requests: Iterable[Request], names: Names) -> list[Told]:
     """Siblings and beams that were born or dropped; gives them their names."""
     told = []
     for request in requests:
@@ -112,23 +135,23 @@ def after_the_plan(requests: Iterable[Request], names: Names) -> list[Change]:
     return told
 
 
-def _samples(request: Request, names: Names) -> Iterator[Change]:
-    parent, *_ = request.sequences
+def _samples(request: Request, names: Names) -> Iterator[Told]:
+    parent = names.of(request.sequences[0])
     born = [names.of(s) for s in request.sequences if not names.knows(s)]
-    yield Change("forked", f"{names.of(parent)} into {words(born)}: they share its blocks")
+    yield _of("forked", f"{parent} into {words(born)}: they share its blocks", parent, *born)
 
 
-def _beams(request: Request, names: Names) -> Iterator[Change]:
+def _beams(request: Request, names: Names) -> Iterator[Told]:
     """Every new beam, and who its parent was among those before the step."""
     search = request.search
     assert search is not None
     old = names.beams_of(request)
     if search.done:
-        for beam in old:
-            names.forget(beam)
-        for i, result in enumerate(request.sequences):
-            names.call(result, f"result {i + 1}")
-        yield Change("chosen", f"the best {len(request.sequences)} of the search")
+        gone = [names.forget(beam) for beam in old]
+        results = [f"result {i + 1}" for i in range(len(request.sequences))]
+        for result, name in zip(request.sequences, results):
+            names.call(result, name)
+        yield _of("chosen", f"the best {len(results)} of the search", *gone, *results)
         return
     parents = [old[beam.parent] for beam in search.beams]
     born: dict[str, list[str]] = {}
@@ -140,12 +163,13 @@ def _beams(request: Request, names: Names) -> Iterator[Change]:
             called[id(parent)] = names.hand_on(parent, child)
     dropped = [names.forget(beam) for beam in old if id(beam) not in called]
     for parent, children in born.items():
-        yield Change("forked", f"{parent} into {words(children)}: it is continued more than once")
+        text = f"{parent} into {words(children)}: it is continued more than once"
+        yield _of("forked", text, parent, *children)
     if dropped:
-        yield Change("dropped", f"{words(dropped)}: none of the best continues it")
+        yield _of("dropped", f"{words(dropped)}: none of the best continues it", *dropped)
 
 
-def ended(sequence: Sequence, names: Names) -> Change:
+def ended(sequence: Sequence, names: Names) -> Told:
     """Why a sequence is finished."""
     num_new, reason = len(sequence.output_token_ids), sequence.finish_reason
     if reason == "length":
@@ -155,7 +179,8 @@ def ended(sequence: Sequence, names: Names) -> Change:
         why = f"it came to {stop!r}" if stop is not None else "it came to the end of the text"
     else:
         why = sequence.request.error or str(reason)
-    return Change("ended", f"{names.of(sequence)} after {num_new} generated tokens: {why}")
+    name = names.of(sequence)
+    return _of("ended", f"{name} after {num_new} generated tokens: {why}", name)
 
 
 def _is_decode(sequence: Sequence, num_new: int) -> bool:

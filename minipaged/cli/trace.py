@@ -123,29 +123,38 @@ def _as_json(recorder: Recorder) -> str:
     return dumps({"steps": steps}, ensure_ascii=False) + "\n"
 
 
+# --- in the terminal ---------------------------------------------------------------------------
+
+
 def _tell(recorder: Recorder, plain: bool) -> None:
-    """The same in the terminal, one picture under another."""
+    """The same in the terminal, one picture under another; blocks never used are left out."""
     from minipaged.view import Letters
+    from minipaged.view.moment import num_used
 
     from .console import to_stdout
 
-    console, letters, last = to_stdout(plain), Letters(), len(recorder.moments) - 1
-    for number, moment in enumerate(recorder.moments):
-        console.print(*_show(moment, f"{number}/{last}", letters), sep="\n")
+    console, letters, told = to_stdout(plain), Letters(), recorder.moments
+    num_blocks = told[0].snapshot.num_blocks
+    num_shown = min(num_used(told), num_blocks)
+    for number, moment in enumerate(told):
+        lines = _show(moment, f"{number}/{len(told) - 1}", letters, num_shown)
+        console.print(*lines, sep="\n")
+    if num_shown < num_blocks:
+        console.print(f"{num_blocks - num_shown:,} more are never used", style="dim")
 
 
-def _show(moment: Moment, number: str, letters: Any) -> Iterator[RenderableType]:
+def _show(moment: Moment, number: str, letters: Any, num_shown: int) -> Iterator[RenderableType]:
     from rich.rule import Rule
     from rich.text import Text
 
-    from minipaged.view import PoolMap
+    from .busy import busy
 
     kept = letters.of(table.name for table in moment.snapshot.tables)
     yield Rule(Text(f"{number}  {moment.title}"), align="left")
     for change in moment.changes:
         yield Text.assemble("  ", (f"{change.kind:<10}", "bold"), change.text)
-    yield PoolMap(moment.snapshot, letters=kept, legend=False)
+    yield busy(moment, kept, num_shown)
     for line in moment.lines:
         text = line.text.replace("\n", "⏎")
-        yield Text.assemble((f"{line.name:<3}", "bold"), f"{line.state}: ", (text, "italic"))
+        yield Text.assemble((f"{line.name:<2} ", "bold"), f"{line.state}: ", (text, "italic"))
     yield ""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -35,6 +35,13 @@ class Line:
     def text(self) -> str:
         """The pieces, with a bar between blocks."""
         return "|".join(piece.given + piece.generated for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Told(Change):
+    """A change, and all the sequences that it concerns, though the text may say "and 2 more"."""
+
+    names: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -69,12 +76,15 @@ def moments(frames: Iterable[Any]) -> Iterator[Moment]:
         if isinstance(frame, Moment):
             yield frame
         elif isinstance(frame, Snapshot):
-            happened = changes(before, frame) if before else ()
-            yield Moment(f"step {number}", frame, tuple(happened), _tables(frame, {}))
+            named = [told(c, before, frame) for c in changes(before, frame)] if before else []
+            yield Moment(f"step {number}", frame, tuple(named), _tables(frame, {}))
         elif hasattr(frame, "snapshot") and hasattr(frame, "session"):
             said = [Change("ran", line) for line in frame.session]
-            told = (*said, *frame.changes, Change("why", frame.why))
-            yield Moment(frame.title, frame.snapshot, told, _tables(frame.snapshot, frame.texts))
+            shots = [before, frame.snapshot] if before else [frame.snapshot]
+            named = [told(change, *shots) for change in frame.changes]
+            everything = (*said, *named, Change("why", frame.why))
+            lines = _tables(frame.snapshot, frame.texts)
+            yield Moment(frame.title, frame.snapshot, everything, lines)
         else:
             raise TypeError(f"{type(frame).__name__} is no picture of a pool: give a Snapshot")
         before = frame if isinstance(frame, Snapshot) else frame.snapshot
@@ -96,6 +106,46 @@ def _tables(snapshot: Snapshot, texts: Mapping[str, str]) -> tuple[Line, ...]:
         )
         for table in snapshot.tables
     )
+
+
+def told(change: Change, *shots: Snapshot) -> Told:
+    """A change of some blocks concerns whoever holds them before or after it.
+
+    Args:
+        change: what ``changes`` saw, or a ``Told``, which is kept.
+        shots: the pictures it lies between.
+
+    Examples:
+        >>> from minipaged.core import BlockPool, BlockTable
+        >>> pool = BlockPool(num_blocks=3)
+        >>> table = BlockTable(pool, block_size=4)
+        >>> table.reserve(6); table.commit([1] * 6)
+        []
+        >>> shot = Snapshot.take(pool, {"A": table, "B": table.fork()}, block_size=4)
+        >>> told(Change("shared", "block 0 by A and B", (0,)), shot).names
+        ('A', 'B')
+    """
+    if isinstance(change, Told):
+        return change
+    if change.kind == "truncated":
+        names = (change.text.partition(" from ")[0],)
+    else:
+        blocks = set(change.block_ids)
+        tables = (table for shot in shots for table in shot.tables)
+        names = tuple(dict.fromkeys(t.name for t in tables if blocks & set(t.block_ids)))
+    return Told(change.kind, change.text, change.block_ids, names)
+
+
+def num_used(run: Sequence[Moment]) -> int:
+    """Blocks up to the last one that a run touches; those behind it are never used.
+
+    A pool hands out its lowest blank blocks first, so what was ever used is at its beginning.
+    """
+    touched = {b for moment in run for change in moment.changes for b in change.block_ids}
+    for shot in (moment.snapshot for moment in run):
+        known = zip(shot.ref_counts, shot.prefixes)
+        touched.update(b for b, (held, prefix) in enumerate(known) if held or prefix)
+    return max(touched, default=0) + 1
 
 
 def mentioned(text: str) -> list[int]:

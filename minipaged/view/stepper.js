@@ -5,13 +5,13 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
   const last = data.steps.length - 1;
-  let step = 0, wantedBlock = null, wantedName = null;
+  let step = 0, wanted = { what: null };
 
   const patched = (edits, before) => edits.flatMap(
     (edit) => Array.isArray(edit) ? before.slice(edit[0], edit[1]) : [edit]);
 
   let picture = [];
-  const known = new Map(), held = new Map();
+  const known = new Map(), held = new Map(), published = new Map(), names = new Set();
   for (const frame of data.steps) {
     picture = frame.picture = patched(frame.picture, picture);
     frame.lines = frame.lines.map(([name, state, edits]) => {
@@ -22,6 +22,10 @@
     for (const [name, edits] of Object.entries(frame.tables)) {
       held.set(name, frame.tables[name] = patched(edits, held.get(name) || []));
     }
+    for (const [block, prefix] of frame.prefixes) published.set(block, prefix);
+    frame.prefixes = new Map(published);
+    const heard = frame.changes.flatMap(([, , , own]) => own);
+    for (const name of [...heard, ...frame.lines.map((one) => one.name), ...held.keys()]) names.add(name);
   }
 
   function element(tag, text, className) {
@@ -76,8 +80,8 @@
     return item;
   }
 
-  // Whose blocks are looked at: all others are veiled. The block that was searched for is ringed.
-  function light(name = wantedName) {
+  // Whose blocks are looked at: all others are veiled. The blocks that were searched for are ringed.
+  function light(name = wanted.name ?? null) {
     const frame = data.steps[step], svg = at("picture").querySelector("svg");
     if (!svg) return; // a block is searched for, and nothing is shown yet
     svg.querySelectorAll(".veil, .ring").forEach((old) => old.remove());
@@ -91,48 +95,80 @@
         svg.append(copy);
       };
       if (own && !own.includes(block)) cover("veil");
-      if (block === wantedBlock) cover("ring");
+      if (isWanted(block)) cover("ring");
     }
     for (const item of at("texts").children) item.classList.toggle("lit", item.dataset.name === name);
     for (const piece of at("texts").querySelectorAll(".piece")) {
-      piece.classList.toggle("lit-block", wantedBlock !== null && Number(piece.dataset.block) === wantedBlock);
+      piece.classList.toggle("lit-block", "block" in piece.dataset && isWanted(Number(piece.dataset.block)));
     }
   }
 
+  const isWanted = (block) => Boolean(wanted.blocks && wanted.blocks.has(block));
+
+  // What is meant by the text: a block, the blocks that had a prefix, a sequence, or nothing.
+  function meant(text) {
+    const [, number] = text.match(/^(?:block\s*)?(\d+)$/i) || [], most = data.num_blocks - 1;
+    if (number && Number(number) > most) return { what: `There is no block ${number} (0 to ${most}).` };
+    if (number) return { what: `Block ${Number(number)}`, block: Number(number), blocks: new Set([Number(number)]) };
+    if (/^#[0-9a-f]+$/i.test(text)) return prefixed(text.slice(1).toLowerCase());
+    const same = (name) => name.toLowerCase() === text.toLowerCase();
+    const name = names.has(text) ? text : [...names].find(same);
+    return name === undefined ? { what: `${text}: not a block or a sequence.` } : { what: name, name };
+  }
+
+  function prefixed(start) {
+    const blocks = new Set(), full = new Set();
+    for (const frame of data.steps) {
+      for (const [block, prefix] of frame.prefixes) {
+        if (prefix && prefix.startsWith(start)) { blocks.add(block); full.add(`#${prefix}`); }
+      }
+    }
+    if (!blocks.size) return { what: `No block had the prefix #${start}.` };
+    const where = `block${blocks.size > 1 ? "s" : ""} ${[...blocks].join(", ")}`;
+    return { what: `${[...full].join(", ")} in ${where}`, prefix: start, blocks };
+  }
+
+  // A change of a block concerns a prefix if the block has it after the step, or had it before.
+  function concerns([, , blocks, own], i) {
+    if (wanted.name !== undefined) return own.includes(wanted.name);
+    if (wanted.prefix === undefined) return blocks.some(isWanted);
+    const had = (frame, block) => frame && (frame.prefixes.get(block) || "").startsWith(wanted.prefix);
+    return blocks.some((block) => had(data.steps[i], block) || had(data.steps[i - 1], block));
+  }
+
   function search(text) {
-    const number = text.match(/\d+/), word = text.trim().toUpperCase();
-    wantedBlock = number ? Number(number[0]) : null;
-    const isName = !number && data.steps.some((frame) => frame.tables[word]);
-    wantedName = isName ? word : null;
-    const found = at("found");
-    found.hidden = !text.trim();
-    if (found.hidden) { light(); remember(); return; }
-    const mentions = new RegExp(`(^|[^\\p{L}#])${isName ? word : "\\0"}($|[^\\p{L}])`, "u");
-    const hits = data.steps.flatMap((frame, i) => frame.changes
-      .filter(([, said, blocks]) => number ? blocks.includes(wantedBlock) : isName && mentions.test(said))
-      .map(([kind, said]) => [i, kind, said]));
-    const what = number ? `Block ${wantedBlock}` : isName ? word : text;
-    const head = hits.length ? `${what}, in ${hits.length} places:` : `${what}: nothing happened to it.`;
-    found.replaceChildren(element("h2", head), element("ul"));
-    for (const [i, kind, said] of hits) {
+    text = text.trim().replace(/^(block|#)$/i, ""); // somebody is typing
+    wanted = text ? meant(text) : { what: null };
+    const found = at("found"), isKnown = Boolean(wanted.blocks) || wanted.name !== undefined;
+    found.hidden = !text;
+    const hits = !isKnown ? [] : data.steps.map((frame, i) => [i, frame.changes.filter((one) => concerns(one, i))])
+      .filter(([, changes]) => changes.length);
+    const count = `in ${hits.length} step${hits.length === 1 ? "" : "s"}:`;
+    const head = !isKnown ? wanted.what : hits.length ? `${wanted.what}, ${count}` : `${wanted.what}: nothing happened to it.`;
+    found.replaceChildren(element("h2", head || ""), element("ul"));
+    for (const [i, changes] of hits) {
       const item = element("li"), go = element("button", `step ${i}`);
       go.addEventListener("click", () => show(i));
-      item.append(go, ` ${kind} ${said}`);
+      item.append(go, " " + changes.map(([kind, said]) => `${kind} ${said}`).join("; "));
       found.lastChild.append(item);
     }
     light();
     remember();
   }
 
+  const KEYS = { block: "block ", prefix: "#", name: "" }; // of the address, and what is typed for it
+
   function remember() {
-    const place = `#step=${step}` + (wantedBlock !== null ? `&block=${wantedBlock}` : "");
+    const key = Object.keys(KEYS).find((one) => wanted[one] !== undefined);
+    const place = `#step=${step}` + (key ? `&${key}=${encodeURIComponent(wanted[key])}` : "");
     try { history.replaceState(null, "", place); } catch (error) { /* inside a notebook */ }
   }
 
   function recall() {
     const asked = new URLSearchParams(location.hash.slice(1));
-    const block = asked.get("block");
-    if (block !== null) { at("search").value = `block ${block}`; search(at("search").value); }
+    const key = Object.keys(KEYS).find((one) => asked.has(one));
+    at("search").value = key ? KEYS[key] + asked.get(key) : "";
+    search(at("search").value);
     show(Number(asked.get("step")) || 0, false);
   }
 

@@ -19,9 +19,10 @@ from minipaged.core import Snapshot
 from .blocks import block_views
 from .figure_block import Cells, legend
 from .marks import Letters
-from .moment import Moment, mentioned, moments
+from .moment import Moment, mentioned, moments, num_used
 from .stepper_data import compact, embeddable
-from .svg import WIDTH, Sheet, fit
+from .svg import WIDTH, Sheet
+from .svg_text import text_width
 
 MOST_BLOCKS, PER_ROW = 256, 8
 WHY = {
@@ -85,7 +86,7 @@ def stepper(frames: Iterable[Any], *, title: str = "A recorded run") -> Html:
     told = list(moments(frames))
     if not told:
         raise ValueError("no frames: a run has at least the state before its first step")
-    num_shown, omitted = _extent([moment.snapshot for moment in told])
+    num_shown, omitted = _extent(told)
     pictures = _pictures(told, num_shown)
     first = f"<p>{escape(told[0].title)}</p>{''.join(pictures[0])}"
     script = _read("js")
@@ -112,23 +113,16 @@ def _read(kind: str) -> str:
 # --- pictures ----------------------------------------------------------------------------------
 
 
-def _extent(shots: list[Snapshot]) -> tuple[int, str]:
-    """How many blocks are drawn, counted from 0, and what is said of the others.
-
-    A pool hands out its lowest blank blocks first, so what was ever used is at its beginning.
-    """
-    num_all = max(shot.num_blocks for shot in shots)
-    touched = {
-        b for shot in shots for b, refs in enumerate(shot.ref_counts) if refs or shot.prefixes[b]
-    }
-    num_used = max(touched, default=0) + 1
-    whole_rows = -(-num_used // PER_ROW) * PER_ROW
+def _extent(told: list[Moment]) -> tuple[int, str]:
+    """How many blocks are drawn, counted from 0, and what is said of the others."""
+    num_all, last = max(moment.snapshot.num_blocks for moment in told), num_used(told)
+    whole_rows = -(-last // PER_ROW) * PER_ROW
     num_shown = min(whole_rows, num_all, MOST_BLOCKS)
     said = []
-    if num_used > num_shown:
-        said.append(f"{num_used - num_shown:,} more blocks are used, too many to be drawn.")
-    if num_all > max(num_used, num_shown):
-        said.append(f"{num_all - max(num_used, num_shown):,} more blocks are never used.")
+    if last > num_shown:
+        said.append(f"{last - num_shown:,} more blocks are used, too many to be drawn.")
+    if num_all > max(last, num_shown):
+        said.append(f"{num_all - max(last, num_shown):,} more blocks are never used.")
     return num_shown, " ".join(said)
 
 
@@ -142,9 +136,7 @@ def _pictures(told: list[Moment], num_shown: int) -> list[list[str]]:
         sheet = Sheet()
         for i, block in enumerate(block_views(shot)[:num_shown]):
             cells.draw(sheet, i, block, 0)
-        ids = " ".join(map(str, shot.free_order[:60])) or "none"
-        y = sheet.y + 18
-        sheet.text(0, y, fit(f"free, next first: {ids}", WIDTH, 11), size=11, dim=True)
+        sheet.text(0, sheet.y + 18, _free(shot, num_shown), size=11, dim=True)
         sheets.append(sheet)
     lowest = max(sheet.y for sheet in sheets)
     for sheet in sheets:
@@ -152,6 +144,18 @@ def _pictures(told: list[Moment], num_shown: int) -> list[list[str]]:
     return [
         _ELEMENT.split(sheet.render("The pool of blocks", "told beside it")) for sheet in sheets
     ]
+
+
+def _free(shot: Snapshot, num_shown: int) -> str:
+    """The free order, of blocks that are drawn; of the others, how many they are."""
+    ids = [str(b) for b in shot.free_order if b < num_shown][:60]
+    while True:
+        num_more = len(shot.free_order) - len(ids)
+        tail = f"{'and ' * bool(ids)}{num_more:,} more" if num_more else "none" * (not ids)
+        text = " ".join(filter(None, ["free, next first:", *ids, tail]))
+        if not ids or text_width(text, 11) <= WIDTH:
+            return text
+        ids.pop()
 
 
 def _marks(moment: Moment) -> dict[int, str]:

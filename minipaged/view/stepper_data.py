@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from .moment import Moment, mentioned
+from .moment import Moment, Told, mentioned
 
 
 def compact(
@@ -21,11 +21,14 @@ def compact(
         words: why a kind of change happens.
     """
     parts, pieces = _Once(), _Once()
-    steps, picture, texts, tables = [], [], {}, {}
+    steps, picture, texts, tables, prefixes = [], [], {}, {}, {}
     for moment, (_, *body) in zip(told, pictures):
         before, picture = picture, [parts.place(part) for part in body[:-1]]
         step: dict[str, Any] = {"title": moment.title, "picture": edits(before, picture)}
-        step["changes"] = [[c.kind, c.text, mentioned(c.text)] for c in moment.changes]
+        step["changes"] = [
+            [c.kind, c.text, mentioned(c.text), c.names if isinstance(c, Told) else ()]
+            for c in moment.changes
+        ]
         step["lines"] = []
         for line in moment.lines:
             known = texts.get(line.name, [])
@@ -36,6 +39,9 @@ def compact(
             known = tables.get(table.name, [])
             tables[table.name] = list(table.block_ids)
             step["tables"][table.name] = edits(known, tables[table.name])
+        published = dict(enumerate(moment.snapshot.prefixes))
+        known, prefixes = prefixes, published
+        step["prefixes"] = [[b, p] for b, p in published.items() if p != known.get(b)]
         steps.append(step)
     kinds = {change.kind for moment in told for change in moment.changes}
     why = {kind: text for kind, text in words.items() if kind in kinds}
@@ -46,6 +52,7 @@ def compact(
         "pieces": pieces.things,
         "why": why,
         "steps": steps,
+        "num_blocks": max(moment.snapshot.num_blocks for moment in told),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import unescape
 from itertools import chain, pairwise
 
@@ -16,7 +17,7 @@ from minipaged.cli.sequences import Names
 from minipaged.core import Snapshot
 from minipaged.engine.llm import LLM
 from minipaged.engine.params import BeamSearchParams, SamplingParams
-from minipaged.view.moment import Moment, mentioned
+from minipaged.view.moment import Moment, Told, mentioned
 from support.engine_models import PROMPTS, bundled, make_llm
 from support.events import count as note
 from support.events import must_happen_in_module
@@ -29,6 +30,7 @@ SAMPLES = SamplingParams(n=3, temperature=0.8, seed=1, max_tokens=12)
 TIGHT = {"num_blocks": 24, "max_num_batched_tokens": 8}
 RUNS = {
     "samples": (SAMPLES, {}),
+    "many samples": (SamplingParams(n=9, temperature=0.8, seed=1, max_tokens=3), {}),
     "beams": (BeamSearchParams(beam_width=4, max_tokens=12), {}),
     "tight": (SAMPLES, TIGHT),
     "tight, swapped": (SAMPLES, {**TIGHT, "preemption": "swap"}),
@@ -86,6 +88,55 @@ def test_no_block_changes_without_being_told(recorded):
         for block_id in range(after.snapshot.num_blocks):
             if state(before.snapshot, block_id) != state(after.snapshot, block_id):
                 assert block_id in said, f"{after.title}: block {block_id} changed in silence"
+
+
+def tokens_of(moment: Moment) -> dict[str, int]:
+    return {table.name: table.num_tokens for table in moment.snapshot.tables}
+
+
+def test_all_that_were_computed_and_drawn_are_named(recorded):
+    """However many they are: a list that ends with "2 more" forgets nobody."""
+    moments, _, _, params, _ = recorded
+    is_beam = isinstance(params, BeamSearchParams)
+    for before, after in pairwise(moments):
+        named, born = dict[str, set[str]](), set[str]()
+        for change in after.changes:
+            assert isinstance(change, Told), change
+            named.setdefault(change.kind, set()).update(change.names)
+            born.update(change.names[1:] if change.kind == "forked" else ())
+        known = tokens_of(before)
+        grown = {
+            n for n, num in tokens_of(after).items() if n not in born and num > known.get(n, 0)
+        }
+        assert grown <= named.get("computed", set()) | named.get("resumed", set()), after.title
+        old = {line.name: len(line.text.replace("|", "")) for line in before.lines}
+        longer = {
+            line.name
+            for line in after.lines
+            if line.name in old and len(line.text.replace("|", "")) > old[line.name]
+        }
+        assert is_beam or longer | born <= named.get("sampled", set()), after.title
+
+
+def test_no_change_names_anybody_whom_it_does_not_concern(recorded):
+    """Without "more" in it a text says every name; a block's holders are known from the block."""
+    for change in chain.from_iterable(moment.changes for moment in recorded[0]):
+        assert isinstance(change, Told)
+        if not change.block_ids and " more" not in change.text and change.kind != "chosen":
+            said = {n for n in change.names if re.search(rf"(?<!\w){n}(?!\w)", change.text)}
+            assert said == {*change.names} > set(), change
+
+
+def test_nobody_is_spoken_of_before_the_fork_that_he_comes_from(recorded):
+    for moment in recorded[0]:
+        for i, fork in enumerate(moment.changes):
+            if fork.kind != "forked":
+                continue
+            assert isinstance(fork, Told)
+            assert "forked" in moment.title, moment.title
+            for child in fork.names[1:]:
+                before = [c for c in moment.changes[:i] if re.search(rf"\b{child}\b", c.text)]
+                assert {c.kind for c in before} <= {"forked"}, (fork, before)
 
 
 def test_copies_are_those_of_the_scheduler(recorded):
@@ -186,15 +237,15 @@ def test_two_samples_word_for_word():
             recorder.show(llm.step())
     start, first, second = recorder.moments
     assert start.title == "Before the first step: 1 waits, 8 of 8 blocks are free"
-    assert first.title == "A is admitted"
+    assert first.title == "A is admitted and forked"
     published = first.snapshot.prefixes[0]
     assert told(first)[:-1] == [
         "admitted: A, 6 tokens",
         "computed: A at positions 0-5",
         "allocated: blocks 0, 1 for A",
-        "shared: blocks 0, 1 by A and B",
         f"published: block 0 as #{published}",
         "forked: A into B: they share its blocks",
+        "shared: blocks 0, 1 by A and B",
     ]
     assert second.title == "A and B decode; A and B end"
     assert [line for line in told(second) if not line.startswith("sampled")] == [
@@ -246,6 +297,41 @@ def test_the_terminal_tells_every_step(asked):
     assert "copied    block 1 to 2, for A" in result.stdout
     assert "3/3  A and B decode; A and B end" in result.stdout
     assert "AB ×2" in result.stdout
+
+
+def drawn_blocks(step: str) -> set[int]:
+    """The ids in the grid of one printed step."""
+    rows = re.findall(r"[┌├][^\n]*\n│([^\n]*)│\n", step)
+    return {int(cell.split()[0]) for row in rows for cell in row.split("│")}
+
+
+def test_the_terminal_draws_what_is_held_or_changed(asked, tmp_path):
+    """And of the others at most a count; what is never used is said once."""
+    data = tmp_path / "run.json"
+    words = ("To be", "-n", "3", "--plain")
+    printed = asked(*words).stdout
+    assert asked(*words, "--json", str(data)).exit_code == 0
+    steps = json.loads(data.read_text())["steps"]
+    told = re.split(r"^\d+/\d+  ", printed, flags=re.MULTILINE)[1:]
+    changed = [{b for c in step["changes"] for b in c["block_ids"]} for step in steps]
+    num_used = max(b for blocks in changed for b in blocks) + 1
+    for text, step, blocks in zip(told, steps, changed, strict=True):
+        counts = step["snapshot"]["ref_counts"]
+        drawn = {b for b, count in enumerate(counts) if count} | blocks
+        assert drawn_blocks(text) == drawn
+        left = sum(
+            int(n) for n in re.findall(r"(\d+) (?:blank|cached)", text.partition("not drawn")[2])
+        )
+        assert len(drawn) + left == num_used
+        named = re.findall(r"\d+", text.partition("free, next first: ")[2].partition("\n")[0])
+        assert all(int(b) < num_used for b in named)
+    assert printed.count(f"{24 - num_used} more are never used") == 1
+
+
+def test_what_ended_is_told_with_its_reason(asked):
+    assert "A  ended (length): To be" in asked("To be", *FEW, "--plain").stdout
+    beams = asked("To be", *FEW, "--beam", "2", "--plain").stdout
+    assert "result 1 ended (length): To be" in beams
 
 
 def test_json_and_page_tell_the_same_steps(asked, tmp_path):

@@ -8,12 +8,13 @@ import re
 from base64 import b64encode
 from html import unescape
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
 from minipaged.core import BlockPool, BlockTable, Snapshot, root_hash
 from minipaged.view import Change, Moment, block_views, frames, stepper
-from minipaged.view.moment import Line, Piece, mentioned, moments
+from minipaged.view.moment import Line, Piece, Told, mentioned, moments, num_used
 from minipaged.view.stepper import MOST_BLOCKS
 from minipaged.view.stepper_data import edits
 
@@ -175,6 +176,47 @@ def test_a_pool_that_is_used_too_widely_is_cut_off():
     assert len(drawn) == MOST_BLOCKS
     assert f"{1900 - MOST_BLOCKS:,} more blocks are used, too many to be drawn." in page
     assert "100 more blocks are never used." in page
+
+
+def test_the_free_order_names_no_block_that_is_not_drawn():
+    """And counts all that it does not name."""
+    for num_blocks in (3, 24, 300, 5000):
+        pool = BlockPool(num_blocks)
+        table = BlockTable(pool, 4)
+        table.reserve(9)
+        shots = [Snapshot.take(pool, {"A": table}, 4)]
+        table.release()
+        shots.append(Snapshot.take(pool, {}, 4))
+        for shot, svg in zip(shots, pictures(Page(stepper(shots).page()).data), strict=True):
+            drawn = {int(b) for b in re.findall(r'data-block="(\d+)"', svg)}
+            (words,) = re.findall(r"free, next first: ([^<]*)<", svg)
+            numbers = re.findall(r"\d+", words.replace(",", ""))
+            num_more = int(numbers.pop()) if "more" in words else 0
+            ids = [int(number) for number in numbers]
+            assert set(ids) <= drawn
+            assert ids == list(shot.free_order)[: len(ids)]
+            assert len(ids) + num_more == len(shot.free_order)
+
+
+def test_a_block_that_only_a_change_names_is_used():
+    """Handed out and given back within a step, it is in no picture."""
+    shot = Snapshot.take(BlockPool(64), {}, 4)
+    seen = [Moment("quiet", shot), Moment("busy", shot, (Change("allocated", "block 20", (20,)),))]
+    assert num_used(seen[:1]) == 1
+    assert num_used(seen) == 21
+    drawn = re.findall(r'data-block="(\d+)"', pictures(Page(stepper(seen).page()).data)[0])
+    assert "20" in drawn
+
+
+def test_a_change_concerns_the_holders_of_its_blocks():
+    for before, after in pairwise(moments(run(12, 24))):
+        tables = (*before.snapshot.tables, *after.snapshot.tables)
+        for change in after.changes:
+            assert isinstance(change, Told)
+            holders = {t.name for t in tables if {*t.block_ids} & {*change.block_ids}}
+            if change.kind == "truncated":
+                holders = {t.name for t in tables if change.text.startswith(f"{t.name} from ")}
+            assert set(change.names) == holders, change
 
 
 def test_it_shows_itself_in_a_notebook():
