@@ -35,7 +35,7 @@ def resolve(target: str) -> Any:
         2
         >>> resolve("math:flor")
         Traceback (most recent call last):
-        minipaged.oracle.targets.TargetError: math has no 'flor'; the nearest: floor, log, log2
+        minipaged.oracle.targets.TargetError: math has no 'flor'; the nearest: floor
     """
     place, _, names = target.rpartition(":")
     if not place or not names:

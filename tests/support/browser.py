@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -59,6 +60,14 @@ class Site:
         return done.stdout
 
 
+class Server(ThreadingHTTPServer):
+    """A browser that has what it came for hangs up; that is no error."""
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def site(folder: Path, profile: Path) -> Iterator[Site]:
     """Serve ``folder`` to a browser that can reach nothing else."""
@@ -91,7 +100,7 @@ def site(folder: Path, profile: Path) -> Iterator[Site]:
         def log_message(self, format, *args):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Proxy, directory=str(folder)))
+    server = Server(("127.0.0.1", 0), partial(Proxy, directory=str(folder)))
     shown = Site(folder, server.server_address[1], profile)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
