@@ -333,7 +333,7 @@ def _work(p, items, key, value, states, sums):
     """Take items while there are any: attend, and store the rows or, of a split item, its state.
 
     All scratch is cut from one allocation: if each array were one, Numba would count references to
-    it in every loop, and that took a third of the time.
+    it in every loop, and that took a tenth of the time. `count` must cover every cut below.
     """
     number, rows, dim, value_dim = sums.dtype, p.rows, p.head_dim, p.value_head_dim
     count = rows * (dim + TILE + 2 * value_dim + 12) + dim * (TILE + 2)
